@@ -53,6 +53,8 @@ class Node:
             port: dict[Any, Value] = {("commwatch_rdma_port_state", ("mlx5_0", "1")): self.state}
             if self.rdma is not None:
                 port["commwatch_rdma_port_transmit_bytes_total", ("mlx5_0", "1")] = self._counts["rdma"]
+            states: dict[Any, Value] = {("commwatch_counters_state", ("rdma", "port_xmit_data")): 0}
+            self.store.put("rdma", "", block(states, self.now), 1e9)
             if self.rdma_shows:
                 self.store.put("rdma", "mlx5_0", block(port, self.now), 1e9)
             interface: dict[Any, Value] = {

@@ -16,7 +16,7 @@ from commwatch.jobs.ranks import SAMPLES, RankSample, odd_rank, read_rank
 from commwatch.jobs.stuck import GROUP, StuckJobs
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
-from commwatch_exporters.snapshot import Block, Layout, Value
+from commwatch_exporters.snapshot import Block, Layout, Series, Value
 from support.core import ScriptedReader, block, collected, collector
 from support.facts import shipped
 from support.waiting import until as wait_until
@@ -166,6 +166,22 @@ def test_a_hang_counts_from_the_last_payload(node: Node, gpus: tuple[tuple[Value
     node.nvlink = 0.3
     node.read(10)
     assert node.shown(STUCK) == {("0",): 0}
+
+
+def test_the_gpus_of_a_job_that_stands_still_are_known(node: Node) -> None:
+    """So that findings name all of them, also where the launcher of its processes is not known."""
+    node.store.jobs = {}
+    assert not node.shown("commwatch_job_stuck_first")
+    node.stops(60)
+    assert node.shown("commwatch_job_stuck_first") == {(str(index),): 0 for index in range(4)}
+
+
+def test_the_block_that_lists_the_counters_is_no_port_without_traffic(node: Node) -> None:
+    """The reader of RDMA ports gives one."""
+    states: dict[Series, Value] = {("commwatch_counters_state", ("rdma", "port_xmit_data")): 0}
+    node.store.put("rdma", "", block(states, node.now), 1e9)
+    node.stops(60)
+    assert node.shown(STUCK) == {("0",): 60}
 
 
 def test_a_pause_that_a_job_got_over_is_no_hang_when_it_comes_again(node: Node) -> None:
@@ -491,6 +507,16 @@ def test_the_only_rank_that_arrived_is_not_named(others: RankSample) -> None:
     sample = dict.fromkeys(PIDS, others) | {PIDS[0]: waits}
 
     assert odd_rank([(time, sample) for time in (0.0, 10.0, 20.0)]) is None
+
+
+def test_peers_of_a_rank_that_is_gone_may_wait_in_different_places() -> None:
+    """What they do is the same; a rank that sleeps among them is no other kind."""
+    waits = [RankSample("S", 1.0, 5.0, 0, where, "202") for where in ("futex_wait_queue", "ep_poll", "do_sigtimedwait")]
+    sample = dict(zip(PIDS, [*waits, RankSample("")], strict=True))
+    asleep = sample | {PIDS[3]: RankSample("S", 1.0, 5.0, 0, "hrtimer_nanosleep", "230")}
+
+    assert odd_rank([(time, sample) for time in (0.0, 10.0, 20.0)]) == (PIDS[3], "gone", True)
+    assert odd_rank([(time, asleep) for time in (0.0, 10.0, 20.0)]) is None
 
 
 def test_a_rank_whose_kernel_alone_waits_has_arrived(node: Node) -> None:

@@ -151,7 +151,7 @@ class OverTcp(Tracker):
             for way in ("transmit", "receive")
         )
         ports = self._store.group(_RDMA).items()
-        rdma = [self._rate(f"rdma {device}", one.time, _payload(one)) for device, one in ports if one.layout.series]
+        rdma = [self._rate(f"rdma {device}", one.time, _payload(one)) for device, one in ports if device]
         sums = [_sum(one) for one in (transmit, receive, rdma)]
         if not interfaces or None in sums:
             return None

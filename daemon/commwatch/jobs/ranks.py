@@ -162,12 +162,24 @@ def odd_rank(samples: Sequence[Sampled]) -> OddRank | None:
     if len(pids) <= _MAJORITY or any(one.keys() != pids for _, one in samples):
         return None
     kinds = {pid: tuple(_kinds([(time, one[pid]) for time, one in samples])) for pid in pids}
+    # What a process does tells more than where it waits: ranks whose peer is gone may wait in different places.
+    alone = _alone({pid: kind[:1] for pid, kind in kinds.items()}) or _alone(kinds)
+    if alone is None:
+        return None
+    pid, others = alone
+    reasons = {_reason(kinds[pid], kinds[other]) for other in others}
+    seen = [one for _, sample in samples for one in sample.values() if one.state]
+    reason = reasons.pop()
+    return None if reason is None or reasons else OddRank(pid, reason, all(one.call for one in seen))
+
+
+def _alone(kinds: Mapping[int, tuple[str, ...]]) -> tuple[int, Sequence[int]] | None:
+    """The process of another kind than all others, which are of one, and those others; None without one."""
     for pid, kind in kinds.items():
-        others = {other for one, other in kinds.items() if one != pid}
-        if len(others) == 1 and kind not in others and "" not in {kind[0], *(one[0] for one in others)}:
-            reason = _reason(kind, others.pop())
-            seen = [one for _, sample in samples for one in sample.values() if one.state]
-            return None if reason is None else OddRank(pid, reason, all(one.call for one in seen))
+        others = [other for other in kinds if other != pid]
+        usual = {kinds[other] for other in others}
+        if len(usual) == 1 and kind not in usual and "" not in {kind[0], next(iter(usual))[0]}:
+            return pid, others
     return None
 
 

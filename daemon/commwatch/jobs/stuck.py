@@ -37,7 +37,9 @@ _PAYLOAD: Final = tuple(f"_{way}_bytes_total" for way in ("transmit", "receive",
 """Ends of the names of counters of payload: EFA counts what is read and written remotely apart from what is sent."""
 _RDMA_BYTES: Final = ("commwatch_rdma_port_transmit_bytes_total", "commwatch_rdma_transmit_bytes_total")
 """Of the port and, where a driver has none of those, such as EFA, of the adapter."""
-_SILENT: Final = tuple(f"commwatch_job_{name}" for name in ("stuck_seconds", "silent_seconds", "stopped_processes"))
+_SILENT: Final = tuple(
+    f"commwatch_job_{name}" for name in ("stuck_seconds", "stuck_first", "silent_seconds", "stopped_processes")
+)
 """Without a series while there is no job."""
 _DETAILS: Final = ("commwatch_job_stuck_unread", "commwatch_job_odd_rank")
 SUSPECTED_SECONDS: Final = 30.0
@@ -288,35 +290,57 @@ class StuckJobs(Tracker):
         now: float,
         shown: dict[Series, Value],
     ) -> None:
-        first = min((one.labels for one in gpus.values()), key=lambda labels: int(labels[0]))
         unread = {*(["shared"] if shared else []), *self._unread(gpus)}
         if not unread:
-            if now - job.read_at > _MAX_GAP_SECONDS:
-                job.begin()
-            earlier, job.read_at = max(job.read_at, now - _MAX_GAP_SECONDS), now
-            job.exchange(max(self._gpus[one].moved_at for one in gpus))
-            job.take(self._act(gpus), earlier, max(self._network_at, job.exchanged_at))
-            if job.act and job.paused(now) >= SUSPECTED_SECONDS:
-                unread = self._follow_storage(job, now)
-                if not unread and self._is_judged(job):
-                    unread = self._sample(job, now)
-        present = tuple(
-            JobRank(int(one.labels[0]), device, pid, (one.use or 0.0) >= self._limits.job_stuck_busy_ratio)
-            for device, one in gpus.items()
-            for pid in self._store.occupants.get(device, ())
-            if job.act and pid in job.pids
-        )
-        listed = {one.pid for one in present}
-        job.ranks = (*present, *(replace(one, is_busy=False) for one in job.ranks if one.pid not in listed))
+            unread = self._follow(job, gpus, now)
+        job.ranks = (*self._listed(job, gpus), *self._ended(job, gpus))
+        labels = {one.labels for one in gpus.values()} | {(str(one.gpu), one.address) for one in job.ranks}
+        first = min(labels, key=lambda one: int(one[0]))
         if unread:
             shown |= {("commwatch_job_stuck_unread", (*first, signal)): 1 for signal in sorted(unread)}
-            return
-        if not self._is_judged(job) and job.paused(now) >= _PAUSE_SECONDS:
-            return
+        elif self._is_judged(job) or job.paused(now) < _PAUSE_SECONDS:
+            seconds = job.seconds(now)
+            if job.stopped or seconds:
+                shown |= {("commwatch_job_stuck_first", one): float(first[0]) for one in labels}
+            self._show(job, first, seconds, shown)
+
+    def _follow(self, job: _Job, gpus: Mapping[str, _Reading], now: float) -> set[str]:
+        """Take the readings, all of which are there; returns the signals of disks and processes that are not."""
+        if now - job.read_at > _MAX_GAP_SECONDS:
+            job.begin()
+        earlier, job.read_at = max(job.read_at, now - _MAX_GAP_SECONDS), now
+        job.exchange(max(self._gpus[one].moved_at for one in gpus))
+        job.take(self._act(gpus), earlier, max(self._network_at, job.exchanged_at))
+        if not job.act or job.paused(now) < SUSPECTED_SECONDS:
+            return set()
+        unread = self._follow_storage(job, now)
+        return unread if unread or not self._is_judged(job) else self._sample(job, now)
+
+    def _listed(self, job: _Job, gpus: Mapping[str, _Reading]) -> Iterator[JobRank]:
+        """The processes of a job that moves nothing which the driver lists."""
+        for device, one in gpus.items() if job.act else ():
+            is_busy = (one.use or 0.0) >= self._limits.job_stuck_busy_ratio
+            for pid in self._store.occupants.get(device, ()):
+                if pid in job.pids:
+                    yield JobRank(int(one.labels[0]), device, pid, is_busy)
+
+    def _ended(self, job: _Job, gpus: Mapping[str, _Reading]) -> Iterator[JobRank]:
+        """Those that it listed before, since the job moves nothing."""
+        listed = {one.pid for one in self._listed(job, gpus)}
+        return (replace(one, is_busy=False) for one in job.ranks if one.pid not in listed)
+
+    def _show(self, job: _Job, first: tuple[str, ...], seconds: float, shown: dict[Series, Value]) -> None:
+        """Put what is known of a job whose signals are all read.
+
+        Args:
+            job: that is shown.
+            first: labels of its lowest GPU.
+            seconds: since its last payload; 0 while it works.
+            shown: takes the series.
+        """
         if job.stopped:
             shown["commwatch_job_stopped_processes", first] = job.stopped
             return
-        seconds = job.seconds(now)
         shown["commwatch_job_stuck_seconds", first] = seconds if job.act == "stuck" and self._is_judged(job) else 0.0
         if job.act == "silent" and seconds and self._sleeps(job):
             shown["commwatch_job_silent_seconds", first] = seconds
@@ -346,7 +370,8 @@ class StuckJobs(Tracker):
                 yield "nvlink"
             if device not in pcie:
                 yield "pcie"
-        ports = self._store.group("rdma").values()
+        # The block without a device says which counters there are.
+        ports = [block for device, block in self._store.group("rdma").items() if device]
         if (not ports and any(map(self._store.holders, _RDMA_BYTES))) or any(None in _bytes_of(one) for one in ports):
             yield "rdma"
         if not self._store.group("network"):

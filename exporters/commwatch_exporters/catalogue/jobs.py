@@ -29,6 +29,8 @@ ROWS: tuple[Metric, ...] = (
     gauge("job_stuck_seconds", GPU,
           "Time since its job last moved data while kernels only wait; 0 while it works. At the job's lowest GPU.",
           "GPU use and power, NVLink, PCIe, network, disks, /proc/PID/stat", "seconds"),
+    gauge("job_stuck_first", GPU, "Index of the lowest GPU of its job, while that moves no data.",
+          "as job_stuck_seconds; processes whose launcher is not known are one job"),
     gauge("job_silent_seconds", GPU,
           "Time since its job last moved data while GPUs idle and its processes sleep.",
           "as job_stuck_seconds, and CPU time of the processes", "seconds"),

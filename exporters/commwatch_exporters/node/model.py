@@ -74,6 +74,7 @@ class Gpu(_AtGpu):
     job_pcie_recent_use_low_ratio = Number("gpu_job_pcie_recent_use_low_ratio")
     job_network_recent_use_low_ratio = Number("gpu_job_network_recent_use_low_ratio")
     job_stuck_seconds = Number("job_stuck_seconds")
+    job_stuck_first = Number("job_stuck_first")
     job_silent_seconds = Number("job_silent_seconds")
     job_stopped_processes = Number("job_stopped_processes")
     job_odd_rank = Keyed("job_odd_rank")

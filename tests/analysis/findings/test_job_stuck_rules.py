@@ -17,7 +17,7 @@ def stuck(seconds: float, **more: dict[tuple[str, ...], float]) -> Facts:
     numbers = {f"commwatch_{name}": values for name, values in more.items()}
     return facts_of({
         "commwatch_job_stuck_seconds": {FIRST: seconds},
-        "commwatch_gpu_job_first": {FIRST: 0.0, OTHER: 0.0},
+        "commwatch_job_stuck_first": {FIRST: 0.0, OTHER: 0.0},
         **numbers,
     })  # fmt: skip
 

@@ -61,7 +61,7 @@ def stopped(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 
 
 def _component(facts: Facts, gpu: Gpu) -> Component:
-    first_of = dict(facts.each(Gpu.job_first))
+    first_of = dict(facts.each(Gpu.job_stuck_first))
     own = first_of.get(gpu)
     job = job_component({gpu, *(one for one, first in first_of.items() if own is not None and first == own)})
     return msgspec.structs.replace(job, key=gpu.address)
@@ -143,21 +143,21 @@ JOB_STUCK = RuleSet(
             stuck,
             ("job_stuck_long", "job_stuck", "job_stuck_suspected"),
             reads=(Gpu.job_stuck_seconds,),
-            details=(Gpu.job_first, Gpu.job_odd_rank, *NETWORK),
+            details=(Gpu.job_stuck_first, Gpu.job_odd_rank, *NETWORK),
             thresholds=("job_stuck_suspected_seconds", "job_stuck_seconds", "job_stuck_long_seconds"),
         ),
         Rule(
             silent,
             ("job_silent",),
             reads=(Gpu.job_silent_seconds,),
-            details=(Gpu.job_first, Gpu.job_odd_rank),
+            details=(Gpu.job_stuck_first, Gpu.job_odd_rank),
             thresholds=("job_stuck_suspected_seconds",),
         ),
         Rule(
             stopped,
             ("job_stopped",),
             reads=(Gpu.job_stopped_processes,),
-            details=(Gpu.job_first,),
+            details=(Gpu.job_stuck_first,),
         ),
     ),
 )
