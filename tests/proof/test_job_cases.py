@@ -37,11 +37,11 @@ FALLBACK = (
     "- {fault: job, at: 13m, nvlink_utilization: 0.1, rdma_utilization: 0.0, ethernet_utilization: 0.5}\n"
 )
 LOG = (
-    "[2026-01-01 10:17:00] node1:41:77 [0] NCCL INFO Failed to open libibverbs.so[.1]\n"
-    "[2026-01-01 10:17:00] node1:41:77 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.7<0>\n"
-    "[2026-01-01 10:17:00] node1:41:77 [0] NCCL INFO Using network Socket\n"
-    "[2026-01-01 10:17:00] node1:41:77 [0] NCCL INFO Channel 00/0 : 7[7] -> 8[0] [send] via NET/Socket/0\n"
-    "[2026-01-01 10:17:00] node1:41:77 [0] NCCL INFO ncclCommInitRank comm 0x55d0 rank 0 nranks 16 cudaDev 0 nvmlDev 0 "
+    "[2026-01-01 10:13:05] node1:41:77 [0] NCCL INFO Failed to open libibverbs.so[.1]\n"
+    "[2026-01-01 10:13:05] node1:41:77 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.7<0>\n"
+    "[2026-01-01 10:13:05] node1:41:77 [0] NCCL INFO Using network Socket\n"
+    "[2026-01-01 10:13:05] node1:41:77 [0] NCCL INFO Channel 00/0 : 7[7] -> 8[0] [send] via NET/Socket/0\n"
+    "[2026-01-01 10:13:05] node1:41:77 [0] NCCL INFO ncclCommInitRank comm 0x55d0 rank 0 nranks 16 cudaDev 0 nvmlDev 0 "
     "busId 1b000 commId 0x3f2a - Init COMPLETE\n"
 )
 
@@ -164,7 +164,7 @@ def play(case: Case, folder: Path, patched: pytest.MonkeyPatch) -> Played:
             node.look()
             if ranks is not None and BEGIN <= node.time < BEGIN + 120:
                 time.sleep(0.3)  # so that CPU time passes
-            open_now = {one.code: one for one in node.verdict.findings if one.code.startswith("job_")}
+            open_now = {one.code: one for one in node.verdict.findings if one.code.startswith(("job_", "nccl_"))}
             if open_now and first is None and node.time >= BEGIN:
                 first = node.time - BEGIN
             if named is None and any("differs from its peers" in one.detail for one in open_now.values()):
