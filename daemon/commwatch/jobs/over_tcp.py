@@ -82,7 +82,7 @@ class OverTcp(Tracker):
 
     def __init__(self, store: Store, thresholds: Thresholds, procfs: Path) -> None:
         super().__init__(store)
-        store.declare(GROUP, [_NETWORK, _RDMA, _GPU], silent=(_SECONDS, _RATE))
+        store.declare(GROUP, [_NETWORK, _RDMA, _GPU], silent=(_SECONDS,), holds=(_RATE,))
         self._limits = thresholds
         self._procfs = procfs
         self._counted: dict[str, tuple[float, float]] = {}

@@ -37,11 +37,9 @@ _PAYLOAD: Final = tuple(f"_{way}_bytes_total" for way in ("transmit", "receive",
 """Ends of the names of counters of payload: EFA counts what is read and written remotely apart from what is sent."""
 _RDMA_BYTES: Final = ("commwatch_rdma_port_transmit_bytes_total", "commwatch_rdma_transmit_bytes_total")
 """Of the port and, where a driver has none of those, such as EFA, of the adapter."""
-_SILENT: Final = tuple(
-    f"commwatch_job_{name}" for name in ("stuck_seconds", "stuck_first", "silent_seconds", "stopped_processes")
-)
+_SILENT: Final = tuple(f"commwatch_job_{name}" for name in ("stuck_seconds", "silent_seconds", "stopped_processes"))
 """Without a series while there is no job."""
-_DETAILS: Final = ("commwatch_job_stuck_unread", "commwatch_job_odd_rank")
+_DETAILS: Final = ("commwatch_job_stuck_unread", "commwatch_job_stuck_first", "commwatch_job_odd_rank")
 SUSPECTED_SECONDS: Final = 30.0
 """From here on the processes of the job are read; before it none is opened."""
 _IDLE_RATIO: Final = 0.05
