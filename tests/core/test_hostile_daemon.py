@@ -19,7 +19,8 @@ import pytest
 from commwatch.__main__ import main
 from commwatch.config.exit_codes import meanings_of
 from commwatch.errors import CommwatchError, ExitCode
-from commwatch.findings.api_documents import SettingsDocument
+from commwatch.findings.api_documents import JobsDocument, SettingsDocument
+from commwatch.jobs.evidence import JobRank, SuspectedJob
 from commwatch.jobs.settings.records import AuditRecord
 from commwatch.state import client
 from commwatch.state.client import DaemonAbsent, ask_daemon
@@ -61,6 +62,7 @@ def told() -> dict[str, Any]:
         "findings": findings | {"verdict": verdict},
         "probes": shown.probes, "snapshot": shown.snapshot,
         "score": score_answer(simulated="h100x8", maintenance="rest") | {"verdict": verdict},
+        "jobs": JobsDocument(**about, jobs=(SuspectedJob(90.0, (JobRank(0, "0000:17:00.0", 1, True, 9.0),)),)),  # type: ignore[arg-type]
         "settings": SettingsDocument(**about, audited_at=time.time(), audit=AuditRecord()),  # type: ignore[arg-type]
         "inventory": {"kinds": {"gpu": counts}, "missing": ["GPU1 is missing"], "given_up": ["GPU1"]},
         "inventory-accept": {"kinds": {"gpu": counts}, "missing": ["GPU1 is missing"], "given_up": ["GPU1"]},

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from commwatch.jobs.ranks import SAMPLES, RankSample, odd_rank, read_rank
 from commwatch.jobs.stuck import GROUP, StuckJobs
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
-from commwatch_exporters.snapshot import Block, Layout, Value
+from commwatch_exporters.snapshot import Block, Layout, Series, Value
 from support.core import ScriptedReader, block, collected, collector
 from support.facts import shipped
 from support.waiting import until as wait_until
@@ -165,6 +166,22 @@ def test_a_hang_counts_from_the_last_payload(node: Node, gpus: tuple[tuple[Value
     node.nvlink = 0.3
     node.read(10)
     assert node.shown(STUCK) == {("0",): 0}
+
+
+def test_the_gpus_of_a_job_that_stands_still_are_known(node: Node) -> None:
+    """So that findings name all of them, also where the launcher of its processes is not known."""
+    node.store.jobs = {}
+    assert not node.shown("commwatch_job_stuck_first")
+    node.stops(60)
+    assert node.shown("commwatch_job_stuck_first") == {(str(index),): 0 for index in range(4)}
+
+
+def test_the_block_that_lists_the_counters_is_no_port_without_traffic(node: Node) -> None:
+    """The reader of RDMA ports gives one."""
+    states: dict[Series, Value] = {("commwatch_counters_state", ("rdma", "port_xmit_data")): 0}
+    node.store.put("rdma", "", block(states, node.now), 1e9)
+    node.stops(60)
+    assert node.shown(STUCK) == {("0",): 60}
 
 
 def test_a_pause_that_a_job_got_over_is_no_hang_when_it_comes_again(node: Node) -> None:
@@ -392,8 +409,11 @@ def test_the_rank_that_differs_is_named(
     assert node.shown(ODD) == said
 
 
+WAITS = [sys.executable, "-S", "-c", "import signal; signal.pause()"]
+"""As a rank for its peers: not in a sleep with an end, nor for a file."""
 REAL = {
-    "sleeps": (["sleep", "60"], ""),
+    "waits": (WAITS, ""),
+    "sleeps": (["sleep", "60"], "sleeping"),
     "stopped": (["sleep", "60"], "stopped"),
     "spins": (["sh", "-c", "while :; do :; done"], "spinning"),
     "waits for a pipe": (["sh", "-c", "exec cat < fifo"], "waiting_for_file"),
@@ -402,15 +422,15 @@ REAL = {
 
 @pytest.mark.parametrize("fault", REAL)
 def test_a_real_process_that_differs_is_named(fault: str, tmp_path: Path) -> None:
-    """Beside three that sleep; none is named where the fourth sleeps as they do. Read with the rights of this test."""
+    """Beside three that wait; none is named where the fourth waits as they do. Read with the rights of this test."""
     os.mkfifo(tmp_path / "fifo")
-    commands = [["sleep", "60"]] * 3 + [REAL[fault][0]]
+    commands = [WAITS] * 3 + [REAL[fault][0]]
     ranks = [subprocess.Popen(command, cwd=tmp_path) for command in commands]
     try:
         if fault == "stopped":
             os.kill(ranks[-1].pid, signal.SIGSTOP)
         for rank in ranks:
-            _until_it_does_so(rank.pid, fault if rank is ranks[-1] else "sleeps")
+            _until_it_does_so(rank.pid, fault if rank is ranks[-1] else "waits")
         samples = []
         for number in range(SAMPLES):
             samples.append((10.0 * number, _read_all([rank.pid for rank in ranks])))
@@ -424,11 +444,41 @@ def test_a_real_process_that_differs_is_named(fault: str, tmp_path: Path) -> Non
             rank.kill()
             rank.wait()
 
-    if REAL[fault][1] == "waiting_for_file" and not (odd and odd.is_full):
+    if REAL[fault][1] in ("sleeping", "waiting_for_file") and not (odd and odd.is_full):
         assert odd is None  # without the rights all of them only sleep
     else:
         assert (odd.reason if odd else "") == REAL[fault][1]
         assert odd is None or odd.pid == ranks[-1].pid
+
+
+def test_a_rank_that_ends_while_its_job_stands_still_is_named_although_the_driver_lists_it_no_more(node: Node) -> None:
+    """At the GPU on which it was. Once the job moves data again, it is one of three."""
+    node.stops(20)
+    node.state[PIDS[3]] = ""
+    node.store.occupants = {slot: (pid,) for slot, pid in zip(SLOTS[:3], PIDS, strict=False)}
+    node.read(60)
+    assert node.shown(ODD) == {("3", "gone"): 1}
+    assert [rank.started for [job] in [node.tracker.suspected()] for rank in job.ranks] == [9000.0] * 3 + [None]
+    node.nvlink = 0.3
+    node.read(620)
+    node.stops(60)
+    assert not node.shown(ODD)
+
+
+def test_the_processes_of_a_job_are_known_while_it_is_suspected(node: Node) -> None:
+    """With GPU, number and beginning, so that a command can find them."""
+    assert not node.tracker.suspected()
+    node.stops(20, IDLE, SPINS, SPINS, SPINS)
+    assert not node.tracker.suspected()
+    node.read(30)
+    [job] = node.tracker.suspected()
+    assert job.seconds == 50
+    assert [(one.gpu, one.address, one.pid, one.is_busy, one.started) for one in job.ranks] == [
+        (place, SLOTS[place], PIDS[place], place > 0, 9000.0) for place in range(4)
+    ]
+    node.nvlink = 0.3
+    node.read(10)
+    assert not node.tracker.suspected()
 
 
 def test_of_four_that_are_stopped_alike_none_is_named() -> None:
@@ -438,6 +488,47 @@ def test_of_four_that_are_stopped_alike_none_is_named() -> None:
 
     assert odd_rank([(time, alike) for time in (0.0, 10.0, 20.0)]) is None
     assert odd_rank([(time, camps) for time in (0.0, 10.0, 20.0)]) is None
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        RankSample("T", 1.0, 5.0),
+        RankSample(""),
+        RankSample("D", 1.0, 5.0),
+        RankSample("S", 1.0, 5.0, 0, "hrtimer_nanosleep", "230"),
+        RankSample("S", 1.0, 5.0, 0, "wait_for_partner", "257"),
+    ],
+    ids=["stopped", "gone", "disk", "asleep", "open of a file"],
+)
+def test_the_only_rank_that_arrived_is_not_named(others: RankSample) -> None:
+    """Its peers do not wait for it: they are stopped, gone, asleep, or wait for a file."""
+    waits = RankSample("S", 1.0, 5.0, 0, "futex_wait_queue", "202")
+    sample = dict.fromkeys(PIDS, others) | {PIDS[0]: waits}
+
+    assert odd_rank([(time, sample) for time in (0.0, 10.0, 20.0)]) is None
+
+
+def test_peers_of_a_rank_that_is_gone_may_wait_in_different_places() -> None:
+    """What they do is the same; a rank that sleeps among them is no other kind."""
+    waits = [RankSample("S", 1.0, 5.0, 0, where, "202") for where in ("futex_wait_queue", "ep_poll", "do_sigtimedwait")]
+    sample = dict(zip(PIDS, [*waits, RankSample("")], strict=True))
+    asleep = sample | {PIDS[3]: RankSample("S", 1.0, 5.0, 0, "hrtimer_nanosleep", "230")}
+
+    assert odd_rank([(time, sample) for time in (0.0, 10.0, 20.0)]) == (PIDS[3], "gone", True)
+    assert odd_rank([(time, asleep) for time in (0.0, 10.0, 20.0)]) is None
+
+
+def test_a_rank_whose_kernel_alone_waits_has_arrived(node: Node) -> None:
+    """The others spin on their cores, and their GPUs are idle: they have not."""
+    node.stops(90, SPINS, IDLE, IDLE, IDLE)
+    node.cpu = {pid: float(pid != PIDS[0]) for pid in PIDS}
+    node.read(60)
+    assert node.shown(STUCK) == {("0",): 150}
+    assert not node.shown(ODD)
+    node.gpus = [IDLE, SPINS, SPINS, SPINS]
+    node.read(60)
+    assert node.shown(ODD) == {("0", "sleeping"): 1}
 
 
 def test_a_number_that_another_process_has_since_names_nobody() -> None:
@@ -459,7 +550,8 @@ def _read_all(pids: list[int]) -> dict[int, RankSample]:
 def _until_it_does_so(pid: int, fault: str) -> None:
     """Wait until the kernel shows what the process was made to do."""
     wanted = {"stopped": "T", "spins": "R"}.get(fault, "S")
-    call = {"sleeps": ("", "230", "115"), "waits for a pipe": ("", "257", "56")}.get(fault)  # by number: x86-64, arm64
+    # By number, of x86-64 and arm64.
+    call = {"waits": ("", "34", "73"), "sleeps": ("", "230", "115"), "waits for a pipe": ("", "257", "56")}.get(fault)
     wait_until(
         lambda: (
             (one := read_rank(Path("/proc"), pid)) is not None

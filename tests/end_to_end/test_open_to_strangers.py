@@ -160,10 +160,10 @@ def test_nothing_of_a_user_is_in_a_finding(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_no_page_changes_anything(seen: Seen) -> None:
-    """What the control socket has and the endpoint has not is what changes something, and a look at the settings."""
+    """What the control socket has and the endpoint has not changes something, or is about the processes of jobs."""
     read = {path.rpartition("/")[2] for path in seen.pages}
     assert set(seen.operations) - read == {
-        "cluster-check", "cluster-report", "inventory", "inventory-accept", "maintenance", "score", "settings",
+        "cluster-check", "cluster-report", "inventory", "inventory-accept", "jobs", "maintenance", "score", "settings",
     }  # fmt: skip
 
 

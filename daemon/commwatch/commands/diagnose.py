@@ -180,11 +180,24 @@ def _known(args: argparse.Namespace, config: Config, thresholds: Thresholds) -> 
         from commwatch.diagnosis.known import ask
         from commwatch.state.client import of_the_only_daemon
 
-        return ask(of_the_only_daemon(config), thresholds)
+        return _with_job_evidence(ask(of_the_only_daemon(config), thresholds), config)
     from commwatch.diagnosis.full_scan import Scope
     from commwatch.diagnosis.stress_run import stress_seconds
 
     return scan(config, thresholds, Scope(gpus, args.ignore_scheduler, stress_seconds(args.stress)))
+
+
+def _with_job_evidence(known: Known, config: Config) -> Known:
+    """The facts with the word of each source on the jobs that move no data; none of a simulated node's are here."""
+    from commwatch.diagnosis.jobs import jobs_with_a_finding
+    from commwatch.jobs.asked import ProcessTable, ask_sources
+
+    jobs = jobs_with_a_finding(known)
+    if not jobs or known.snapshot.simulated is not None:
+        return known
+    _say("reading the processes of the job that moves no data: 4 s")
+    sources = (ProcessTable(Path(config.paths.procfs), identity=config.jobs.identity),)
+    return replace(known, job_evidence=ask_sources(jobs, sources))
 
 
 def scan(config: Config, thresholds: Thresholds, scope: Scope) -> Known:

@@ -97,6 +97,9 @@ class Thresholds:
     job_stuck_busy_ratio: float
     job_stuck_power_range_ratio: float
     job_silent_cpu_ratio: float
+    job_over_tcp_seconds: float
+    job_over_tcp_ratio: float
+    job_over_tcp_bytes: float
     pcie_bit_error_ratio_max: float
     fabric_join_seconds: float
     rdma_symbol_errors_per_hour: int

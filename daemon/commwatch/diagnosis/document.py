@@ -36,7 +36,7 @@ class Diagnosis(About, frozen=True, kw_only=True):
     looked_at: float | None
     """When the daemon's rules ran last, seconds since 1970; None before the first time."""
     findings: tuple[Finding, ...]
-    """Most severe first."""
+    """A job that is stuck first, then the most severe."""
     checks: tuple[Check, ...]
     """In the order of the branches."""
     score: Score

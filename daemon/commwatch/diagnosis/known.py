@@ -6,7 +6,7 @@ import os
 import resource
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -17,10 +17,17 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.diagnosis.judged import Matches, matched_by
 from commwatch.diagnosis.marks.profiles import ALL_PROFILES, Asked
 from commwatch.errors import CommwatchError, ExitCode
-from commwatch.findings.api_documents import FindingsDocument, ScoreDocument, SettingsDocument, SnapshotDocument
+from commwatch.findings.api_documents import (
+    FindingsDocument,
+    JobsDocument,
+    ScoreDocument,
+    SettingsDocument,
+    SnapshotDocument,
+)
 from commwatch.findings.codes import WATCHED
 from commwatch.findings.facts import Facts
 from commwatch.findings.history import CounterHistory
+from commwatch.jobs.evidence import JobEvidence, SuspectedJob
 from commwatch.probes.plan import CycleResult, Measured, Skipped, Yielded
 from commwatch.state.answer import document_of
 from commwatch.state.client import DaemonAbsent, ask_daemon
@@ -108,6 +115,10 @@ class Known:
     """Result of the last audit of the jobs' NCCL settings; None if it was not requested."""
     host: HostLimits | None = None
     """Limits that this command meets itself; None of a simulated node, which is another one."""
+    jobs: tuple[SuspectedJob, ...] = ()
+    """Jobs that move no data, as the daemon knows them."""
+    job_evidence: Mapping[str, tuple[JobEvidence, ...]] = field(default_factory=dict)
+    """What this command learned about them, by the PCI address of the job's lowest GPU."""
     trials: tuple[SettingTrial, ...] = ()
     """Gains of NCCL settings on this node by ``probe --with``, the oldest first."""
 
@@ -161,9 +172,10 @@ def ask(config: Config, thresholds: Thresholds, seconds: float | None = None) ->
     score = _asked(config, "score", ScoreDocument, until)
     snapshot = _asked(config, "snapshot", SnapshotDocument, until)
     settings = _asked(config, "settings", SettingsDocument, until)
+    jobs = _asked(config, "jobs", JobsDocument, until).jobs
     return Known(
         findings, score, snapshot, thresholds, _current_matrix(config, snapshot.time), settings=settings,
-        host=read_host_limits() if snapshot.simulated is None else None, trials=known_trials(config),
+        host=read_host_limits() if snapshot.simulated is None else None, jobs=jobs, trials=known_trials(config),
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from commwatch.diagnosis.table import (
     place_of,
 )  # fmt: skip
 from commwatch.findings.api_documents import ClosedRecord
+from commwatch.findings.causes import STOPPED
 from commwatch.findings.finding import Cause, Finding, format_evidence
 from commwatch.findings.score.records import Score
 from commwatch.lines import printable
@@ -111,7 +112,7 @@ def _finding(group: Sequence[Finding], now: float) -> Iterator[str]:
     yield f"{_text(place_of(group))}</h3>"
     if len(group) == 1:
         yield f'<p class="dim">{_since(finding, now)}</p>{_paragraph(finding.detail)}'
-        yield _list(format_evidence(fact) for fact in finding.evidence)
+        yield _list((*map(format_evidence, finding.evidence), *(one.words for one in finding.job_evidence)))
     else:
         yield "<ul>"
         for one in group[:_MOST_PARTS]:
@@ -121,7 +122,8 @@ def _finding(group: Sequence[Finding], now: float) -> Iterator[str]:
         if left := len(group[_MOST_PARTS:]):
             yield f"<p>and {left} more</p>"
     if finding.causes:
-        order = ", the likeliest first" if len(finding.causes) > 1 else ""
+        first = "earliest" if finding.code in STOPPED else "likeliest"
+        order = f", the {first} first" if len(finding.causes) > 1 else ""
         yield f"<p>Likely because of{order}:</p><ol>"
         yield "".join(map(_cause, finding.causes))
         yield "</ol>"

@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias
 
 from commwatch.diagnosis.check import BRANCHES, VERDICTS, Branch, Check, CheckVerdict
-from commwatch.findings.finding import Finding, format_evidence
-from commwatch.units import format_seconds
+from commwatch.findings.finding import Cause, Finding, format_evidence
+from commwatch.units import format_seconds, utc
 
 BRANCH_NAMES: Mapping[Branch, str] = MappingProxyType({
     "topology": "Topology", "bandwidth": "Bandwidth", "pattern": "Pattern", "infiniband": "InfiniBand",
@@ -142,6 +142,15 @@ def facts_of(finding: Finding) -> str:
 def age_of(finding: Finding, now: float) -> str:
     """How long it is open: ``60 min``."""
     return format_seconds(max(0.0, now - finding.since))
+
+
+def began_words(cause: Cause, finding: Finding) -> str:
+    """When a cause began, and how long before the last payload of the job that the finding is about."""
+    if cause.since is None:
+        return "since when is not known"
+    before = finding.since - cause.since
+    side = "before" if before >= 0 else "after"
+    return f"since {utc(cause.since)}, {format_seconds(abs(before))} {side} the last payload"
 
 
 def _rows(checks: Sequence[Check], every: bool) -> list[TableRow]:

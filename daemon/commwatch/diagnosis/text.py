@@ -13,6 +13,7 @@ from commwatch.diagnosis.table import (
     TableRow,
     age_of,
     also_seen,
+    began_words,
     branch_rows,
     counted,
     facts_of,
@@ -21,6 +22,7 @@ from commwatch.diagnosis.table import (
     place_of,
 )  # fmt: skip
 from commwatch.findings.api_documents import ClosedRecord
+from commwatch.findings.causes import STOPPED
 from commwatch.findings.finding import Cause, Finding, format_evidence
 from commwatch.lines import HEADING, WIDTH, Line, Segment, fitted_widths, folded, plain, printable, row_lines
 from commwatch.units import utc
@@ -163,8 +165,10 @@ def _finding_lines(group: Sequence[Finding], now: float) -> Iterator[tuple[Line,
             yield [(f"  {finding.detail}", "")], 4
         for fact in finding.evidence:
             yield [(f"  {format_evidence(fact)}", "")], 4
+        for known in finding.job_evidence:
+            yield [("  seen now: ", "bold"), (known.words, "")], 4
     for place, cause in enumerate(finding.causes, start=1):
-        yield from _cause_lines(place, cause)
+        yield from _cause_lines(place, cause, finding)
     if finding.also_seen:
         yield [("  also seen: ", "bold"), (also_seen(finding), "")], 4
     yield [("  next: ", "bold"), (finding.lead.next_step, "")], 4
@@ -180,8 +184,9 @@ def _closed_lines(closed: Sequence[ClosedRecord], width: int) -> Iterator[Line]:
         yield from folded([(words, ""), (f", opened {utc(one.since)}, closed {utc(one.until)}", "dim")], width, 4)
 
 
-def _cause_lines(place: int, cause: Cause) -> Iterator[tuple[Line, int]]:
-    yield [(f"  cause {place}: ", "bold"), (cause.words, ""), (f" ({cause.reason})", "dim")], 4
+def _cause_lines(place: int, cause: Cause, finding: Finding) -> Iterator[tuple[Line, int]]:
+    since = f", {began_words(cause, finding)}" if finding.code in STOPPED else ""
+    yield [(f"  cause {place}: ", "bold"), (cause.words, ""), (f"{since} ({cause.reason})", "dim")], 4
     for fact in cause.evidence:
         yield [(f"    {format_evidence(fact)}", "")], 6
 

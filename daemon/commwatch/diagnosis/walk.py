@@ -12,6 +12,7 @@ from commwatch.diagnosis.bandwidth import bandwidth_checks
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.document import Diagnosis
 from commwatch.diagnosis.infiniband import infiniband
+from commwatch.diagnosis.jobs import jobs_first
 from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.marks.measures import measures_of
 from commwatch.diagnosis.marks.results import gpu_name
@@ -20,7 +21,6 @@ from commwatch.diagnosis.profile import SITE_FLOOR, profile_checks
 from commwatch.diagnosis.settings import settings
 from commwatch.diagnosis.stress import stress
 from commwatch.diagnosis.topology import topology_checks
-from commwatch.findings.finding import SEVERITIES, Finding
 from commwatch.findings.rules.gpu_ways import gpus_of
 from commwatch.findings.verdict import Verdict, verdict_of
 
@@ -32,7 +32,7 @@ _WALK: tuple[Callable[[Known], Iterable[Check]], ...] = (
 
 def diagnose(known: Known, scan: Literal["quick", "full"]) -> Diagnosis:
     """All checks, and what they come to."""
-    findings = tuple(sorted(known.findings.findings, key=_gravity))
+    findings = jobs_first(known.findings.findings, known)
     known = replace(known, findings=msgspec.structs.replace(known.findings, findings=findings))
     checks = tuple(check for branch in _WALK for check in branch(known))
     return Diagnosis(
@@ -52,10 +52,6 @@ def diagnose(known: Known, scan: Literal["quick", "full"]) -> Diagnosis:
         gpus=len(known.facts.derived(gpus_of)),
         closed=known.findings.closed,
     )
-
-
-def _gravity(finding: Finding) -> tuple[int, float]:
-    return SEVERITIES.index(finding.severity), finding.since
 
 
 def overall(known: Known, checks: Sequence[Check]) -> Verdict:

@@ -13,6 +13,7 @@ from commwatch.findings.finding import Cause, ComponentRecord, Evidence, Finding
 from commwatch.findings.register import Closed
 from commwatch.findings.score.records import Score
 from commwatch.findings.verdict import UnreadSource, Verdict
+from commwatch.jobs.evidence import SuspectedJob
 from commwatch.jobs.settings.records import AuditRecord
 from commwatch.state.records import Timestamp
 from commwatch_exporters.catalogue import CATALOGUE, MetricType
@@ -20,6 +21,7 @@ from commwatch_exporters.node.model import Node
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 
 FINDINGS_SCHEMA: Literal["commwatch-findings/1"] = "commwatch-findings/1"
+JOBS_SCHEMA: Literal["commwatch-jobs/1"] = "commwatch-jobs/1"
 PROBES_SCHEMA: Literal["commwatch-probes/1"] = "commwatch-probes/1"
 SCORE_SCHEMA: Literal["commwatch-score/1"] = "commwatch-score/1"
 SETTINGS_SCHEMA: Literal["commwatch-settings/1"] = "commwatch-settings/1"
@@ -151,6 +153,13 @@ class SettingsDocument(About, frozen=True, kw_only=True):
     audited_at: Timestamp | None
     """When, seconds since 1970; None where the processes on the GPUs are not known now, or were not audited yet."""
     audit: AuditRecord | None
+
+
+class JobsDocument(About, frozen=True, kw_only=True):
+    """Answer of the control operation ``jobs``: the processes of the jobs that move no data, which no metric names."""
+
+    schema: Literal["commwatch-jobs/1"] = JOBS_SCHEMA
+    jobs: tuple[SuspectedJob, ...]
 
 
 class MetricRecord(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -35,6 +35,11 @@ of a rare probe."""
 LONG_BEFORE_FACTOR = 0.5
 """Factor on the weight of such an explanation."""
 
+
+STOPPED = frozenset({"job_stuck_suspected", "job_stuck", "job_stuck_long"})
+"""Symptoms that begin at a known moment: until then the job had moved data for ``WORKED_SECONDS``."""
+WORKED_SECONDS = 600.0
+"""Seconds of traffic before it, as ``job_stuck_payload_seconds``: with a fault that is older the job went on."""
 
 _SIZED = frozenset(SYMPTOMS["slow"]) - {"part_suspect", "pair_nearer_slower"}
 """Symptoms with an amount of slowness, which measurements elsewhere can be compared with."""
@@ -100,6 +105,8 @@ def _links(
             continue
         factor = LONG_BEFORE_FACTOR if fault.first_seen < symptom.first_seen - LONG_BEFORE else 1.0
         is_sure = known.weight >= _sure_from(symptom, fault) and _is_placed(place, symptom.component)
+        if symptom.code in STOPPED and fault.first_seen < symptom.first_seen - WORKED_SECONDS:
+            is_sure = False
         yield _Link(fault, known._replace(weight=known.weight * factor), is_sure, is_slow is True)
 
 
@@ -286,7 +293,7 @@ def _with_causes(
         last_seen=incident.last_seen,
         detail=match.detail,
         evidence=match.evidence,
-        causes=_ranked(found.values(), match.component),
+        causes=_ranked(found.values(), match.component, by_time=incident.code in STOPPED),
         meaning=code.meaning,
         next_step=match.next_step or code.next_step,
         alert=code.alert,
@@ -295,14 +302,24 @@ def _with_causes(
     )
 
 
-def _ranked(links: Iterable[_Link], symptom: Component) -> tuple[Cause, ...]:
+def _ranked(links: Collection[_Link], symptom: Component, *, by_time: bool = False) -> tuple[Cause, ...]:
     """Causes with measurements at their place first, then by weight; of one code, the one at the part itself comes
-    before its far end."""
-    place = symptom.key.partition("/")[0]
+    before its far end.
 
-    def order(link: _Link) -> tuple[bool, float, str, bool, tuple[str, str]]:
+    Args:
+        links: faults.
+        symptom: the component that they explain.
+        by_time: order them by their beginning before the weight; those that began with the earliest one, by the time
+            between two readings, count as equally early.
+    """
+    place = symptom.key.partition("/")[0]
+    begin = min((link.fault.first_seen for link in links), default=0.0) + READING_SECONDS
+
+    def order(link: _Link) -> tuple[bool, float, float, str, bool, tuple[str, str]]:
         fault = link.fault
-        return not link.is_measured, -link.why.weight, fault.code, place not in fault.component.parts, fault.key
+        began = max(fault.first_seen, begin) if by_time else 0.0
+        is_elsewhere = place not in fault.component.parts
+        return not link.is_measured, began, -link.why.weight, fault.code, is_elsewhere, fault.key
 
     ordered = sorted(links, key=order)
     return tuple(_cause(fault, why) for fault, why, *_ in ordered)

@@ -31,7 +31,7 @@ SYMPTOMS: Mapping[Kind, tuple[str, ...]] = {
     "late": ("probe_latency_high",),
     "failing": ("probe_failing", "probe_error_rate_rise"),
     "wrong": ("probe_wrong_result",),
-    "logged": ("nccl_errors", "nccl_timeouts", "job_stuck", "job_stuck_long"),
+    "logged": ("nccl_errors", "nccl_timeouts", "job_stuck_suspected", "job_stuck", "job_stuck_long"),
     "link": ("nvlink_below_siblings",),
     "between": ("cluster_nic_slow", "cluster_node_slow", "cluster_peers_unreachable"),
 }  # fmt: skip
@@ -207,6 +207,16 @@ _AMONG_SYMPTOMS: Explanations = {
     ("nccl_job_errors", "nccl_setting_harmful"): Explanation(0.7, "A setting that harms often fails the job as well."),
     ("nccl_job_errors", "nccl_setting_suspicious"): Explanation(0.4, "The setting may fail the job."),
     ("nccl_timeouts", "nccl_job_errors"): Explanation(0.7, "The logs name an error of the job itself."),
+    **{("job_network_bound", fault): Explanation(weight, "The network carries less than the job expects of it.")
+       for fault, weight in (("rdma_port_down", 0.8), ("rdma_port_missing", 0.8), ("rdma_port_slow", 0.8),
+                             ("ethernet_slow", 0.7), ("rdma_errors", 0.5), ("rdma_retransmitting", 0.5))},
+    **{("job_network_bound", fault): Explanation(weight, "TCP carries a fraction of what RDMA does.")
+       for fault, weight in (("nccl_transport_fallback", 0.9), ("job_over_tcp", 0.7))},
+    ("job_over_tcp", "nccl_transport_fallback"): Explanation(0.9, "The log of a job says the same."),
+    **{("job_pcie_bound", fault): Explanation(0.8, "A link with fewer lanes, or a slower one, carries less.", "pcie")
+       for fault in ("pcie_width_dropped", "pcie_generation_low", "pcie_device_narrow", "pcie_device_slow")},
+    **{("job_nvlink_bound", fault): Explanation(0.8, "The links that are left carry the traffic of all.", "nvlink")
+       for fault in ("nvlink_down", "nvlink_recovering")},
     ("rdma_retransmitting", "rdma_errors"): Explanation(0.8, "Packets that are lost or damaged are sent again."),
     ("rdma_retransmitting", "rdma_port_flapping"): Explanation(0.6, "Packets in flight are lost with the port."),
     ("rdma_retransmitting", "rdma_congested"): Explanation(0.4, "Packets dropped in congestion are sent again."),

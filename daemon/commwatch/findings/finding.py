@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from commwatch.jobs.evidence import JobEvidence
 from commwatch.state.records import Timestamp
 from commwatch.units import clock, format_bytes, format_rate, format_seconds
 
@@ -181,7 +182,8 @@ class Finding(msgspec.Struct, frozen=True):
     """Addition to the code's own words."""
     evidence: tuple[Evidence, ...]
     causes: tuple[Cause, ...]
-    """The likeliest first; a cause is not listed as a finding beside the ones it explains."""
+    """The likeliest first, of a job that is stuck the earliest; a cause is not listed as a finding beside the ones it
+    explains."""
     meaning: str
     next_step: str
     alert: str
@@ -190,6 +192,8 @@ class Finding(msgspec.Struct, frozen=True):
     own, or a cause of another one."""
     seen_seconds: float = 0.0
     """Time up to ``last_seen`` over which each evaluation matched it."""
+    job_evidence: tuple[JobEvidence, ...] = ()
+    """Of a job, what a command learned about its processes when it was asked; the daemon's own findings have none."""
 
     @property
     def key(self) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """How the processes of a job spend their time, by what the kernel shows of them to everybody and, with rights, more.
 
-Nothing here attaches to a process: no ptrace, no ``mem``, no ``stack``.
+Nothing here attaches to a process: no ptrace, no ``mem``, no ``stack``. A process name is never kept.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ RANKS_MAX: Final = 64
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _SECTOR_BYTES: Final = 512
 _BUSY_CORES, _STILL_CORES = 0.5, 0.1
-"""A process that runs for more of the time spins, for less it waits; between them it is neither."""
+"""A process that runs for more of the time spins, for less it waits; between them it is neither, unless it wants a core
+in each sample and does not get it."""
 _MAJORITY: Final = 2
 """Ranks that must be alike before a third one can differ from them."""
 _FILE_WAITS = (
@@ -28,8 +29,18 @@ _FILE_WAITS = (
     "fuse_", "ll_", "cl_", "osc_", "ptlrpc", "ceph_", "jbd2_", "flock_lock",
 )  # fmt: skip
 """How functions of the kernel begin in which a process waits for a file or its file system."""
+_NO_WAIT_FOR_PEERS = (*_FILE_WAITS, "hrtimer_nanosleep", "do_wait")
+"""The same of functions in which no process waits for its peers: ranks that are all there have not arrived."""
 
 Reason: TypeAlias = Literal["stopped", "spinning", "sleeping", "waiting_for_file", "gone"]
+REASONS: Mapping[str, str] = {
+    "stopped": "is stopped by a signal or a debugger",
+    "spinning": "computes on the CPU while the others wait",
+    "sleeping": "sleeps while the others do something else",
+    "waiting_for_file": "waits for a file or its file system",
+    "gone": "has ended",
+}
+"""State of the rank that differs, in words, by ``Reason``."""
 
 
 class RankSample(NamedTuple):
@@ -116,6 +127,8 @@ def idle_share(first: Sampled, last: Sampled, uptime: float) -> float | None:
     shares = []
     for pid, now in last[1].items():
         before, age = first[1].get(pid), uptime - now.started
+        if before is not None and not (now.state or before.state):
+            continue  # it had ended before
         if before is None or not (now.state and before.state) or before.started != now.started:
             return None
         if last[0] <= first[0] or age <= 0 or not now.cpu or not now.switches:
@@ -149,12 +162,24 @@ def odd_rank(samples: Sequence[Sampled]) -> OddRank | None:
     if len(pids) <= _MAJORITY or any(one.keys() != pids for _, one in samples):
         return None
     kinds = {pid: tuple(_kinds([(time, one[pid]) for time, one in samples])) for pid in pids}
+    # What a process does tells more than where it waits: ranks whose peer is gone may wait in different places.
+    alone = _alone({pid: kind[:1] for pid, kind in kinds.items()}) or _alone(kinds)
+    if alone is None:
+        return None
+    pid, others = alone
+    reasons = {_reason(kinds[pid], kinds[other]) for other in others}
+    seen = [one for _, sample in samples for one in sample.values() if one.state]
+    reason = reasons.pop()
+    return None if reason is None or reasons else OddRank(pid, reason, all(one.call for one in seen))
+
+
+def _alone(kinds: Mapping[int, tuple[str, ...]]) -> tuple[int, Sequence[int]] | None:
+    """The process of another kind than all others, which are of one, and those others; None without one."""
     for pid, kind in kinds.items():
-        others = {other for one, other in kinds.items() if one != pid}
-        if len(others) == 1 and kind not in others and "" not in {kind[0], *(one[0] for one in others)}:
-            reason = _reason(kind, others.pop())
-            seen = [one for _, sample in samples for one in sample.values() if one.state]
-            return None if reason is None else OddRank(pid, reason, all(one.call for one in seen))
+        others = [other for other in kinds if other != pid]
+        usual = {kinds[other] for other in others}
+        if len(usual) == 1 and kind not in usual and "" not in {kind[0], next(iter(usual))[0]}:
+            return pid, others
     return None
 
 
@@ -170,7 +195,7 @@ def _kinds(course: Sequence[tuple[float, RankSample]]) -> Iterator[str]:
         yield "stopped"
     else:
         cores = (last.cpu - first.cpu) / (end - begin) if end > begin else 0.0
-        if cores >= _BUSY_CORES:
+        if cores >= _BUSY_CORES or (cores > _STILL_CORES and all(one.state == "R" for one in states)):
             yield "spinning"
         elif cores > _STILL_CORES or any(one.state in "tT" for one in states):
             yield ""
@@ -181,7 +206,10 @@ def _kinds(course: Sequence[tuple[float, RankSample]]) -> Iterator[str]:
 
 
 def _reason(kind: Sequence[str], usual: Sequence[str]) -> Reason | None:
-    """In a word; None where both sleep and it is not known to be in different places."""
+    """In a word; None where both sleep and it is not known to be in different places, and where the others do not wait
+    for a peer: then the one that differs may be the only one that arrived."""
+    if usual[0] not in ("sleeping", "spinning") or any(where.startswith(_NO_WAIT_FOR_PEERS) for where in usual[1:2]):
+        return None
     if kind[0] in ("gone", "stopped", "spinning"):
         return kind[0]  # type: ignore[return-value]  # just compared
     where = kind[1]

@@ -7,7 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from msgspec.structs import replace
+
 from commwatch.config.thresholds import Thresholds
+from commwatch.jobs.evidence import JobRank, SuspectedJob, has_arrived_alone
 from commwatch.jobs.ranks import (
     RANKS_MAX,
     SAMPLES,
@@ -36,7 +39,7 @@ _RDMA_BYTES: Final = ("commwatch_rdma_port_transmit_bytes_total", "commwatch_rdm
 """Of the port and, where a driver has none of those, such as EFA, of the adapter."""
 _SILENT: Final = tuple(f"commwatch_job_{name}" for name in ("stuck_seconds", "silent_seconds", "stopped_processes"))
 """Without a series while there is no job."""
-_DETAILS: Final = ("commwatch_job_stuck_unread", "commwatch_job_odd_rank")
+_DETAILS: Final = ("commwatch_job_stuck_unread", "commwatch_job_stuck_first", "commwatch_job_odd_rank")
 SUSPECTED_SECONDS: Final = 30.0
 """From here on the processes of the job are read; before it none is opened."""
 _IDLE_RATIO: Final = 0.05
@@ -104,6 +107,8 @@ class _Job:
         """When it was read, and the bytes that the disks had moved; likewise."""
         self.read_at = float("-inf")
         """When all signals were read last."""
+        self.ranks: tuple[JobRank, ...] = ()
+        """Its processes by GPU, while it moves nothing; those that have ended meanwhile are among them."""
 
     def take(self, act: _Act, earlier: float, moved_at: float) -> None:
         """Take what its GPUs do now, what they did at an earlier reading, and when payload moved last."""
@@ -112,7 +117,7 @@ class _Job:
             if self.act == "stuck" and (moved or not act) and paused >= SUSPECTED_SECONDS and not self.stopped:
                 self.longest = max(self.longest, paused)
             self.samples.clear()
-            self.storage = None
+            self.storage, self.ranks = None, ()
         if moved:
             self.moved_at = moved_at
         if act != self.act:
@@ -209,6 +214,16 @@ class StuckJobs(Tracker):
         self._jobs.clear()
         self._store.drop_group(GROUP)
 
+    def suspected(self) -> tuple[SuspectedJob, ...]:
+        """The jobs that have moved nothing for half a minute, with their processes, as of the last reading."""
+        found = []
+        for job in self._jobs:
+            if job.samples and (seconds := job.seconds(job.read_at)):
+                started = {pid: one.started for pid, one in job.samples[-1][1].items() if one.state}
+                ranks = (replace(one, started=started.get(one.pid)) for one in job.ranks)
+                found.append(SuspectedJob(seconds, tuple(sorted(ranks, key=lambda one: (one.gpu, one.pid)))))
+        return tuple(found)
+
     def _readings(self, blocks: Mapping[str, Block]) -> Iterator[tuple[str, _Reading]]:
         for device, block in blocks.items():
             if not block.layout.series:
@@ -260,7 +275,8 @@ class StuckJobs(Tracker):
             course = known or _Job(frozenset(members))
             if number == 0 and not members <= course.pids:
                 course.begin()  # the launcher is not known: a process that joins may be another job's
-            course.pids = frozenset(members)
+            # One that ends while the job stands still is still its rank: the driver does not list it any more.
+            course.pids = frozenset(members) | (course.pids if course.act else frozenset())
             found[course] = frozenset(devices[number])
         return found
 
@@ -272,34 +288,65 @@ class StuckJobs(Tracker):
         now: float,
         shown: dict[Series, Value],
     ) -> None:
-        first = min((one.labels for one in gpus.values()), key=lambda labels: int(labels[0]))
         unread = {*(["shared"] if shared else []), *self._unread(gpus)}
         if not unread:
-            if now - job.read_at > _MAX_GAP_SECONDS:
-                job.begin()
-            earlier, job.read_at = max(job.read_at, now - _MAX_GAP_SECONDS), now
-            job.exchange(max(self._gpus[one].moved_at for one in gpus))
-            job.take(self._act(gpus), earlier, max(self._network_at, job.exchanged_at))
-            if job.act and job.paused(now) >= SUSPECTED_SECONDS:
-                unread = self._follow_storage(job, now)
-                if not unread and self._is_judged(job):
-                    unread = self._sample(job, now)
+            unread = self._follow(job, gpus, now)
+        job.ranks = (*self._listed(job, gpus), *self._ended(job, gpus))
+        labels = {one.labels for one in gpus.values()} | {(str(one.gpu), one.address) for one in job.ranks}
+        first = min(labels, key=lambda one: int(one[0]))
         if unread:
             shown |= {("commwatch_job_stuck_unread", (*first, signal)): 1 for signal in sorted(unread)}
-            return
-        if not self._is_judged(job) and job.paused(now) >= _PAUSE_SECONDS:
-            return
+        elif self._is_judged(job) or job.paused(now) < _PAUSE_SECONDS:
+            seconds = job.seconds(now)
+            if job.stopped or seconds:
+                shown |= {("commwatch_job_stuck_first", one): float(first[0]) for one in labels}
+            self._show(job, first, seconds, shown)
+
+    def _follow(self, job: _Job, gpus: Mapping[str, _Reading], now: float) -> set[str]:
+        """Take the readings, all of which are there; returns the signals of disks and processes that are not."""
+        if now - job.read_at > _MAX_GAP_SECONDS:
+            job.begin()
+        earlier, job.read_at = max(job.read_at, now - _MAX_GAP_SECONDS), now
+        job.exchange(max(self._gpus[one].moved_at for one in gpus))
+        job.take(self._act(gpus), earlier, max(self._network_at, job.exchanged_at))
+        if not job.act or job.paused(now) < SUSPECTED_SECONDS:
+            return set()
+        unread = self._follow_storage(job, now)
+        return unread if unread or not self._is_judged(job) else self._sample(job, now)
+
+    def _listed(self, job: _Job, gpus: Mapping[str, _Reading]) -> Iterator[JobRank]:
+        """The processes of a job that moves nothing which the driver lists."""
+        for device, one in gpus.items() if job.act else ():
+            is_busy = (one.use or 0.0) >= self._limits.job_stuck_busy_ratio
+            for pid in self._store.occupants.get(device, ()):
+                if pid in job.pids:
+                    yield JobRank(int(one.labels[0]), device, pid, is_busy)
+
+    def _ended(self, job: _Job, gpus: Mapping[str, _Reading]) -> Iterator[JobRank]:
+        """Those that it listed before, since the job moves nothing."""
+        listed = {one.pid for one in self._listed(job, gpus)}
+        return (replace(one, is_busy=False) for one in job.ranks if one.pid not in listed)
+
+    def _show(self, job: _Job, first: tuple[str, ...], seconds: float, shown: dict[Series, Value]) -> None:
+        """Put what is known of a job whose signals are all read.
+
+        Args:
+            job: that is shown.
+            first: labels of its lowest GPU.
+            seconds: since its last payload; 0 while it works.
+            shown: takes the series.
+        """
         if job.stopped:
             shown["commwatch_job_stopped_processes", first] = job.stopped
             return
-        seconds = job.seconds(now)
         shown["commwatch_job_stuck_seconds", first] = seconds if job.act == "stuck" and self._is_judged(job) else 0.0
         if job.act == "silent" and seconds and self._sleeps(job):
             shown["commwatch_job_silent_seconds", first] = seconds
-        if seconds and (odd := odd_rank(job.samples)) is not None:
-            for device, reading in gpus.items():
-                if odd.pid in self._store.occupants.get(device, ()):
-                    shown["commwatch_job_odd_rank", (*reading.labels, odd.reason)] = 2 if odd.is_full else 1
+        if seconds and (odd := odd_rank(job.samples)) is not None and not has_arrived_alone(odd.pid, job.ranks):
+            for rank in job.ranks:
+                if rank.pid == odd.pid:
+                    labels = str(rank.gpu), rank.address, odd.reason
+                    shown["commwatch_job_odd_rank", labels] = 2 if odd.is_full else 1
 
     def _is_judged(self, job: _Job) -> bool:
         """Whether its GPUs had payload for long enough to be missed: other traffic of the node may be another's."""
@@ -321,7 +368,8 @@ class StuckJobs(Tracker):
                 yield "nvlink"
             if device not in pcie:
                 yield "pcie"
-        ports = self._store.group("rdma").values()
+        # The block without a device says which counters there are.
+        ports = [block for device, block in self._store.group("rdma").items() if device]
         if (not ports and any(map(self._store.holders, _RDMA_BYTES))) or any(None in _bytes_of(one) for one in ports):
             yield "rdma"
         if not self._store.group("network"):

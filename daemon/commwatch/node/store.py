@@ -28,6 +28,8 @@ class Store:
         """Ids of the processes with a compute context, by PCI address of the GPU; of the last run of nvml_processes."""
         self.jobs: Mapping[int, int] = {}
         """By id of a process whose launcher names its job: the id of the job's first process; as of the last audit."""
+        self.single_node: frozenset[int] = frozenset()
+        """Ids of processes whose launcher says that their job runs on this node only; likewise."""
         self._collectors: dict[str, tuple[str, ...]] = {}
         """By group of an analysis: those whose readings it depends on."""
         self._holders: dict[str, set[str]] = {}

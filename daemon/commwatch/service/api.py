@@ -12,6 +12,7 @@ from commwatch import __version__
 from commwatch.config.simulated import node_name
 from commwatch.findings.api_documents import (
     FindingsDocument,
+    JobsDocument,
     ProbeRecord,
     ProbesDocument,
     ScoreDocument,
@@ -46,14 +47,18 @@ class Answers:
     def operations(self) -> Mapping[str, Handler]:
         """By name of the operation of the control socket."""
         given: dict[str, _Give] = {
-            "findings": self.findings, "probes": self.probes, "score": self.score, "settings": self.settings,
-            "snapshot": self.snapshot,
+            "findings": self.findings, "jobs": self.jobs, "probes": self.probes, "score": self.score,
+            "settings": self.settings, "snapshot": self.snapshot,
         }  # fmt: skip
         return {name: _handler(give) for name, give in given.items()}
 
     def findings(self) -> FindingsDocument:
         """The open findings, with the verdict."""
         return self.engine.verdict.document(self._about())
+
+    def jobs(self) -> JobsDocument:
+        """The jobs that move no data, with their processes."""
+        return JobsDocument(**self._about(), jobs=self._daemon.engine.pipeline.stuck_jobs.suspected())
 
     def probes(self) -> ProbesDocument:
         """The last result of each probe and the time of its next run."""

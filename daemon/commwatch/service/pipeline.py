@@ -15,6 +15,7 @@ from commwatch.jobs.flight_recorder.tracker import FlightRecorderVerdicts
 from commwatch.jobs.identity import JobIdentity
 from commwatch.jobs.inspector.tracker import JobInspector
 from commwatch.jobs.logs.tracker import JobLogs
+from commwatch.jobs.over_tcp import OverTcp
 from commwatch.jobs.settings.plan import JobSettings
 from commwatch.jobs.stuck import StuckJobs
 from commwatch.node.anomaly import Anomalies
@@ -88,6 +89,7 @@ class Pipeline:
         self.hardware = HardwareLog(kept.events, store, parts, window)
         self.job_logs = JobLogs(kept.job_logs, store)
         self.flight_recorder = FlightRecorderVerdicts(store)
+        self.stuck_jobs = StuckJobs(store, thresholds, config.jobs.hang_power, procfs)
         driver, silent = DriverWatch(store, self.bus), SilentGpus(store, parts)
         self.without_gpm = WithoutGpm(store)
         self.inventory = InventoryTracker(
@@ -101,7 +103,8 @@ class Pipeline:
             self.link_flaps,
             Anomalies(store),
             JobUse(store),
-            StuckJobs(store, thresholds, config.jobs.hang_power, procfs),
+            self.stuck_jobs,
+            OverTcp(store, thresholds, procfs),
             PcieLinks(store, parts),
             self.without_gpm,
             driver,

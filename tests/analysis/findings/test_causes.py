@@ -580,3 +580,56 @@ def test_an_sxid_of_another_nvswitch_than_that_of_the_link_is_another_fault(swit
     joined = join([finding("nvlink_down", link), finding("sxid_fatal", Component("nvswitch", SWITCH))])
 
     assert (len(joined) == 1) == is_same
+
+
+def stuck(code: str = "job_stuck", since: float = START) -> Incident:
+    """A job on one GPU that moved its last payload then, with a port by which its other ranks are reached."""
+    return finding(code, Component("process", GPU, "job on GPU0", frozenset({GPU, "mlx5_0"})), since)
+
+
+def port_down(since: float) -> Incident:
+    return finding("rdma_port_down", Component("rdma_port", "mlx5_0/1", "", frozenset({"mlx5_0"})), since)
+
+
+@pytest.mark.parametrize(
+    ("since", "is_cause", "is_beside"),
+    [
+        (START - 20, True, False),
+        (START - 600, True, False),
+        (START - 601, False, True),
+        (START + READING_SECONDS, True, False),
+        (START - 30 * 86_400, False, True),
+    ],
+)
+@pytest.mark.parametrize("code", ["job_stuck_suspected", "job_stuck", "job_stuck_long"])
+def test_a_job_that_went_on_with_a_fault_is_not_stuck_by_it(
+    code: str, since: float, is_cause: bool, is_beside: bool
+) -> None:
+    """It moved data for ten minutes until then: what is older is seen beside it, and stays a finding of its own."""
+    found = join([stuck(code), port_down(since)])
+    told = told_of(code, found)
+
+    assert (causes(told) == ["rdma_port_down"], beside(told) == ["rdma_port_down"]) == (is_cause, is_beside)
+    assert len(found) == (1 if is_cause else 2)
+
+
+def test_the_earliest_cause_of_a_stuck_job_comes_first() -> None:
+    """Whatever the weights; by weight those that began between two readings of the first."""
+    link = replace(nvlink_fault(), first_seen=START - 300)
+    lost = finding("gpu_lost", Component("gpu", GPU, "", frozenset({GPU})), START - 10)
+
+    assert causes(told_of("job_stuck", join([stuck(), port_down(START - 20), link, lost])))[0] == "nvlink_recovering"
+    near = replace(link, first_seen=START - 20 - READING_SECONDS)
+    assert causes(told_of("job_stuck", join([stuck(), port_down(START - 20), near])))[0] == "rdma_port_down"
+
+
+def test_a_fault_elsewhere_or_after_the_job_stood_still_is_no_cause() -> None:
+    """Of another GPU, or well at a reading after the last payload."""
+    late = port_down(START + 200)
+    late.well_at = START + READING_SECONDS + 1
+    other = finding("gpu_lost", Component("gpu", OTHER, "", frozenset({OTHER})))
+
+    told = told_of("job_stuck", join([stuck(), late, other]))
+
+    assert not told.causes
+    assert not told.also_seen

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 
 import pytest
 
+from commwatch.findings.causes import join
+from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Match
+from commwatch.findings.register import Incident
 from commwatch.jobs.logs.categories import SIDES
-from support.facts import HOUR, Numbers, codes_of, facts_of, seen_by, seen_in, shipped
+from support.facts import HOUR, NOW, Numbers, codes_of, facts_of, seen_by, seen_in, shipped
 from support.machines import CARDS, four_cards, merged
 
 LIMITS = shipped()
@@ -175,6 +178,39 @@ def test_a_fallback_within_the_node_is_of_its_nvlinks() -> None:
     for kind in ("p2p_disabled", "nvls_lost"):
         [found] = seen(fallbacks(kind, more=merged(four_cards(), NETWORK)))
         assert found.component.parts == {f"{card}/nvlink" for card in CARDS}
+
+
+def over_tcp(seconds: float) -> Facts:
+    labels = ("0", "0000:17:00.0", "eth0")
+    return facts_of({
+        "commwatch_job_over_tcp_seconds": {labels: seconds},
+        "commwatch_job_over_tcp_bytes_per_second": {labels: 2e9},
+        **NETWORK,
+    })  # fmt: skip
+
+
+def test_payload_over_tcp_is_information_from_two_minutes_on() -> None:
+    """With interface and rate; nothing below, nor where nothing was read."""
+    assert seen_by("job_over_tcp", over_tcp(119.9)) == []
+    assert seen_by("job_over_tcp", facts_of({})) == []
+    [found] = seen_by("job_over_tcp", over_tcp(120))
+
+    assert (CODES[found.code].severity, found.since) == ("info", NOW - 120)
+    assert found.component.words == "jobs from GPU0 on, over eth0 (0000:17:00.0/eth0)"
+    assert "mlx5_0" in found.component.parts
+    assert [one.value for one in found.evidence] == [120, 2e9]
+
+
+def test_counters_and_log_that_agree_are_one_warning() -> None:
+    """The log's finding is the cause of the counters' one, whichever came first."""
+    [counted] = seen_by("job_over_tcp", over_tcp(120))
+    [logged] = seen(fallbacks("libibverbs_missing", more=NETWORK))
+    for ago in (600.0, 0.0):
+        incidents = [Incident(logged, NOW - ago, NOW), Incident(counted, NOW - 120, NOW)]
+        [told] = join(incidents)
+        assert (told.code, told.severity) == ("job_over_tcp", "warning")
+        assert [one.code for one in told.causes] == ["nccl_transport_fallback"]
+    assert join(incidents[1:])[0].severity == "info"
 
 
 def remark(severity: str, processes: float = 8) -> Numbers:

@@ -6,7 +6,8 @@ import pytest
 
 from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
-from support.facts import facts_of, seen_by
+from commwatch_exporters.catalogue import CATALOGUE
+from support.facts import NOW, facts_of, seen_by
 
 FIRST, OTHER = ("0", "0000:17:00.0"), ("1", "0000:18:00.0")
 
@@ -16,7 +17,7 @@ def stuck(seconds: float, **more: dict[tuple[str, ...], float]) -> Facts:
     numbers = {f"commwatch_{name}": values for name, values in more.items()}
     return facts_of({
         "commwatch_job_stuck_seconds": {FIRST: seconds},
-        "commwatch_gpu_job_first": {FIRST: 0.0, OTHER: 0.0},
+        "commwatch_job_stuck_first": {FIRST: 0.0, OTHER: 0.0},
         **numbers,
     })  # fmt: skip
 
@@ -61,6 +62,17 @@ def test_the_finding_names_the_rank_that_differs(odd: dict[tuple[str, ...], floa
     [match] = seen_by("job_stuck", stuck(300, job_odd_rank=odd))
 
     assert match.detail == (f"the rank on GPU1 differs from its peers: {words}" if words else "")
+
+
+def test_a_stuck_job_began_with_its_last_payload_and_uses_the_network_of_the_node() -> None:
+    """So that a port that went down just before can be why: a rank on another node is reached by it."""
+    labels = len(CATALOGUE["commwatch_rdma_port_info"].labels)
+    numbers = {"commwatch_rdma_port_info": {("mlx5_0", "1", *[""] * (labels - 2)): 1.0}}
+    [match] = seen_by("job_stuck", facts_of({"commwatch_job_stuck_seconds": {FIRST: 320.0}, **numbers}))
+
+    assert match.since == NOW - 320
+    assert match.component.parts == {FIRST[1], "mlx5_0"}
+    assert match.component.name == "job on GPU0"
 
 
 def test_silent_and_stopped_jobs_are_information() -> None:

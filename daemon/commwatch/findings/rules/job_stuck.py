@@ -10,17 +10,11 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.job_use import job_component
+from commwatch.findings.rules.jobs import NETWORK, network_parts
 from commwatch.findings.rules.rule_set import STATE_CLOSES_AFTER, FindingCode, Rule, RuleSet
+from commwatch.jobs.ranks import REASONS
 from commwatch_exporters.node.model import Gpu
 
-_REASONS = {
-    "stopped": "is stopped by a signal or a debugger",
-    "spinning": "computes on the CPU while the others wait",
-    "sleeping": "sleeps while the others do something else",
-    "waiting_for_file": "waits for a file or its file system",
-    "gone": "has ended",
-}
-"""State of the rank that differs, by the reason in the label."""
 _RIGHTS = {
     1.0: "seen with the rights of the daemon: state, CPU time and switches",
     2.0: "seen with the rights of root or of the job's user",
@@ -40,7 +34,10 @@ def stuck(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             if seconds >= limit:
                 component = _component(facts, gpu)
                 evidence = Evidence("time without payload while kernels only wait", seconds, "seconds", limit, name)
-                yield Match(code, component, (evidence,), "; ".join(_odd(facts, component)))
+                detail = "; ".join(_odd(facts, component))
+                # A rank on another node is reached over the network of this one: any part of it can be the cause.
+                component = msgspec.structs.replace(component, parts=component.parts | network_parts(facts))
+                yield Match(code, component, (evidence,), detail, facts.now - seconds)
                 break
 
 
@@ -64,7 +61,7 @@ def stopped(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 
 
 def _component(facts: Facts, gpu: Gpu) -> Component:
-    first_of = dict(facts.each(Gpu.job_first))
+    first_of = dict(facts.each(Gpu.job_stuck_first))
     own = first_of.get(gpu)
     job = job_component({gpu, *(one for one, first in first_of.items() if own is not None and first == own)})
     return msgspec.structs.replace(job, key=gpu.address)
@@ -75,7 +72,7 @@ def _odd(facts: Facts, component: Component) -> Iterator[str]:
     for gpu, reason, rights in facts.each_keyed(Gpu.job_odd_rank):
         if gpu.address in component.parts:
             yield (
-                f"the rank on GPU{gpu.index} differs from its peers: it {_REASONS.get(reason, reason)} "
+                f"the rank on GPU{gpu.index} differs from its peers: it {REASONS.get(reason, reason)} "
                 f"({_RIGHTS.get(rights, 'seen in /proc')})"
             )
 
@@ -89,7 +86,7 @@ JOB_STUCK = RuleSet(
             name="job_stuck_suspected",
             title="Job moves no data and its kernels only wait",
             severity="info",
-            role="state",
+            role="symptom",
             meaning="After at least 10 min of traffic nothing has moved for a minute: the GPUs are busy at low power. "
             f"{_ALIKE}",
             next_step="Wait for 5 min, or ask the ranks: py-spy dump, Flight Recorder.",
@@ -146,21 +143,21 @@ JOB_STUCK = RuleSet(
             stuck,
             ("job_stuck_long", "job_stuck", "job_stuck_suspected"),
             reads=(Gpu.job_stuck_seconds,),
-            details=(Gpu.job_first, Gpu.job_odd_rank),
+            details=(Gpu.job_stuck_first, Gpu.job_odd_rank, *NETWORK),
             thresholds=("job_stuck_suspected_seconds", "job_stuck_seconds", "job_stuck_long_seconds"),
         ),
         Rule(
             silent,
             ("job_silent",),
             reads=(Gpu.job_silent_seconds,),
-            details=(Gpu.job_first, Gpu.job_odd_rank),
+            details=(Gpu.job_stuck_first, Gpu.job_odd_rank),
             thresholds=("job_stuck_suspected_seconds",),
         ),
         Rule(
             stopped,
             ("job_stopped",),
             reads=(Gpu.job_stopped_processes,),
-            details=(Gpu.job_first,),
+            details=(Gpu.job_stuck_first,),
         ),
     ),
 )

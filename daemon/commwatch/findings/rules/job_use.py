@@ -6,10 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from msgspec.structs import replace
+
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import gpu_of
+from commwatch.findings.rules.jobs import NETWORK, network_parts
 from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, FindingCode, Rule, RuleSet
 from commwatch_exporters.node.model import Gpu
 from commwatch_exporters.node.parts import Column
@@ -101,7 +104,10 @@ def held_up(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
         for name, share in use.links.items():
             if share >= full:
                 evidence = Evidence(f"use of {name} {use.when}", share, "ratio", full, "job_link_bound_ratio")
-                yield Match(_HELD_UP[name], job_component(use.most), (half, evidence))
+                component = job_component(use.most)
+                if name == "network":
+                    component = replace(component, parts=component.parts | network_parts(facts))
+                yield Match(_HELD_UP[name], component, (half, evidence))
         apart = use.uneven(thresholds)
         if apart is not None and use.exchanged >= thresholds.job_peers_carry_ratio:
             detail = f"GPU{apart[1].index} computes while GPU{apart[0].index} waits"
@@ -221,7 +227,7 @@ JOB_USE = RuleSet(
                 name=name,
                 title=f"{what[0].upper()}{what[1:]} holds up a job",
                 severity="warning",
-                role="state",
+                role="symptom",
                 meaning=f"For 8 of 10 min {what} was used above 80 % while the job's GPUs computed for less than half "
                 "of the time: they wait for it. Parts of the node that are well can be too slow for a job.",
                 next_step=step,
@@ -295,6 +301,7 @@ JOB_USE = RuleSet(
             held_up,
             (*_HELD_UP.values(), "job_gpu_bound"),
             reads=(Gpu.job_first, *_LATELY, *_LATELY_LINKS.values()),
+            details=NETWORK,
             thresholds=(
                 "job_use_low_ratio",
                 "job_in_use_ratio",

@@ -12,6 +12,7 @@ from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, DAY, HOUR, Fin
 from commwatch.jobs.logs.categories import SIDES, Side
 from commwatch.jobs.logs.fallbacks import FALLBACKS, FallbackKind
 from commwatch_exporters.node.model import (
+    Gpu,
     Interface,
     LogCategory,
     NamedDevice,
@@ -34,6 +35,8 @@ _WAITING = frozenset({"timeout", "remote", "ib_rnr", "ib_remote_access"})
 
 _PORTS = (RdmaPort.info, RdmaPort.expected)
 _INTERFACES = (Interface.info, Interface.expected)
+NETWORK = (*WAYS, *_PORTS, *_INTERFACES)
+"""Columns that ``network_parts`` reads."""
 
 
 def side_of(category: str) -> Side:
@@ -93,12 +96,29 @@ def fallbacks(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             parts = _parts(facts, "nvlink", HOUR)
             has: tuple[Evidence, ...] = ()
         else:
-            parts = _network(facts, facts.derived(ways_of))
+            parts = network_parts(facts)
             active = sum(state == RDMA_ACTIVE for _, state in facts.each(RdmaPort.state))
             has = (Evidence("active RDMA ports of this node", active),) if active else ()
         evidence = (Evidence("logs in the last hour", logs), *has)
         detail = f"{fallback.abouts[0].happened} {fallback.step}"
         yield Match("nccl_transport_fallback", _component(kind, parts), evidence, detail)
+
+
+def over_tcp(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
+    """Jobs whose payload goes over TCP beside active RDMA ports."""
+    for gpu, interface, seconds in facts.each_keyed(Gpu.job_over_tcp_seconds):
+        limit = thresholds.job_over_tcp_seconds
+        if seconds >= limit:
+            name = f"jobs from GPU{gpu.index} on, over {interface}"
+            component = Component("process", f"{gpu.address}/{interface}", name, network_parts(facts))
+            time = Evidence(
+                f"time of traffic over {interface} alone", seconds, "seconds", limit, "job_over_tcp_seconds"
+            )
+            rates = [
+                Evidence(f"traffic over {interface}, more than ten times that of RDMA", rate, "bytes_per_second")
+                for _, interface, rate in facts.each_keyed(Gpu.job_over_tcp_bytes_per_second)
+            ]
+            yield Match("job_over_tcp", component, (time, *rates), since=facts.now - seconds)
 
 
 def _counts(facts: Facts, window: float) -> Iterable[tuple[str, float]]:
@@ -113,7 +133,7 @@ def _parts(facts: Facts, side: str, window: float) -> frozenset[str]:
     """The parts that can cause errors of a side; empty for the whole node, also if nothing is known."""
     ways = facts.derived(ways_of)
     if side == "network":
-        return _named(facts, ways, window) or _network(facts, ways)
+        return _named(facts, ways, window) or network_parts(facts)
     addresses = ways.gpus.values()
     if side == "host":
         return frozenset()
@@ -129,8 +149,9 @@ def _named(facts: Facts, ways: GpuWays, window: float) -> frozenset[str]:
     return frozenset(own).union(*(ways.to_host(port.address) for port in ports if port.address))
 
 
-def _network(facts: Facts, ways: GpuWays) -> frozenset[str]:
+def network_parts(facts: Facts) -> frozenset[str]:
     """RDMA devices and network interfaces that are or should be here, and the PCIe links of adapters."""
+    ways = facts.derived(ways_of)
     ports = {port.device for column in _PORTS for port, _ in facts.each(column)}
     interfaces = {interface.name for column in _INTERFACES for interface, _ in facts.each(column)}
     adapters = [device.address for device, _ in facts.each(PcieDevice.info) if device.role == "nic"]
@@ -188,13 +209,25 @@ JOBS = RuleSet(
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
+        FindingCode(
+            name="job_over_tcp",
+            title="Jobs move their payload over TCP, not RDMA",
+            severity="info",
+            role="symptom",
+            meaning="For 2 min the default route has carried at least ten times as much as all RDMA ports, of which at "
+            "least one is active, in both directions, while GPUs computed. A job that left RDMA does that; so does "
+            "another program with as much traffic. Once a job's log says so, it is a warning.",
+            next_step="Search the job's log for the transport (NCCL_DEBUG=INFO; commwatch diagnose --log), and check "
+            "/dev/infiniband and libibverbs in its container.",
+            opens_after=0.0,
+        ),
     ),
     rules=(
         Rule(
             errors,
             ("nccl_errors",),
             reads=(LogCategory.errors, NamedDevice.errors),
-            details=(*WAYS, *_PORTS, *_INTERFACES),
+            details=NETWORK,
             thresholds=("nccl_log_errors_min", "nccl_log_errors_window_seconds"),
         ),
         Rule(
@@ -208,7 +241,14 @@ JOBS = RuleSet(
             fallbacks,
             ("nccl_transport_fallback",),
             reads=(TransportFallback.logs,),
-            details=(RdmaPort.state, *WAYS, *_PORTS, *_INTERFACES),
+            details=(RdmaPort.state, *NETWORK),
+        ),
+        Rule(
+            over_tcp,
+            ("job_over_tcp",),
+            reads=(Gpu.job_over_tcp_seconds,),
+            details=(Gpu.job_over_tcp_bytes_per_second, *NETWORK),
+            thresholds=("job_over_tcp_seconds",),
         ),
     ),
     windows={

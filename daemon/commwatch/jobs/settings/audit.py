@@ -90,7 +90,10 @@ def audit_processes(
         elif process.pid is not None:
             unread.append(UnreadProcess(process.pid, "not_reached"))
     remarks += judge_ranks(judged, node, known)
-    return AuditRecord(len(judged), tuple(unread), len(unread), joined_remarks(remarks), jobs=_jobs(judged))
+    return AuditRecord(
+        len(judged), tuple(unread), len(unread), joined_remarks(remarks), jobs=_jobs(judged),
+        single_node=tuple(one.pid for one in judged if one.single_node and one.pid is not None),
+    )  # fmt: skip
 
 
 def _jobs(processes: Iterable[ProcessSettings]) -> tuple[tuple[int, ...], ...]:

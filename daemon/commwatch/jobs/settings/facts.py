@@ -45,6 +45,10 @@ class ProcessSettings:
     """None for what was given."""
     rank: str = ""
     """Rank in its job; empty if the launcher gives none."""
+    world_size: str = ""
+    """Ranks of its job; likewise."""
+    local_rank: str = ""
+    """Rank among those of this node; likewise."""
     job: Job | None = None
     single_node: bool | None = None
     """Whether its job runs on this node only; None if the launcher does not show it."""

@@ -116,12 +116,13 @@ class JobSettings(Tracker):
 
     def _keep(self, audit: bytes) -> None:
         try:
-            jobs = msgspec.json.decode(audit, type=AuditRecord).jobs
+            record = msgspec.json.decode(audit, type=AuditRecord)
         except (ValueError, RecursionError) as error:
             log.error("the audit of NCCL settings is not taken: it is no such record", error=type(error).__name__)
             return
         self._audit, self._audited_at = audit, time.time()
-        self._store.jobs = {pid: ranks[0] for ranks in jobs for pid in ranks}
+        self._store.jobs = {pid: ranks[0] for ranks in record.jobs for pid in ranks}
+        self._store.single_node = frozenset(record.single_node)
 
     def begin(self) -> None:
         """Ask for an audit where one is due: what was asked before the collectors were planned was not heard."""

@@ -41,7 +41,11 @@ _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"
 _SIZES = (("WORLD_SIZE", "LOCAL_WORLD_SIZE"), ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"))
 _NODES = ("SLURM_STEP_NUM_NODES", "SLURM_NNODES")
 
-_LAUNCHER_NAMES = frozenset({*_JOB, *_RANK, *_NODES, *(name for pair in _SIZES for name in pair), "HOME"})
+_LOCAL_RANK = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+_WORLD_SIZE = (*(size for size, _ in _SIZES), "SLURM_NTASKS")
+_LAUNCHER_NAMES = frozenset(
+    {*_JOB, *_RANK, *_LOCAL_RANK, *_WORLD_SIZE, *_NODES, *(name for pair in _SIZES for name in pair), "HOME"}
+)
 """Variables that are read but not kept."""
 
 MOST_SETTINGS = 512
@@ -194,7 +198,9 @@ def _read_process(
     rank, job, single_node = _launched(kept, _user_id(folder), namespace)
     return ProcessSettings(
         settings.settings, settings.shadowed, pid,
-        rank=rank, job=job, single_node=single_node, nccl_version=version,
+        rank=rank,
+        world_size=_number(kept, _WORLD_SIZE), local_rank=_number(kept, _LOCAL_RANK),
+        job=job, single_node=single_node, nccl_version=version,
         malformed=settings.malformed, files_not_read=settings.files_not_read, missing_files=settings.missing_files,
         interfaces=_interfaces(folder) if namespace and own_namespace and namespace != own_namespace else None,
         network_namespace=namespace,
@@ -383,7 +389,7 @@ def _launched(
         user: its user id.
         network_namespace: distinguishes two jobs that both meet at ``localhost``.
     """
-    rank = next((variables[name] for name in _RANK if variables.get(name, "").isdecimal()), "")
+    rank = _number(variables, _RANK)
     parts = [variables.get(name, "") for name in _JOB]
     job = None
     if rank and any(parts):
@@ -391,7 +397,12 @@ def _launched(
         identity = "\0".join((*parts, str(user), network_namespace if local else ""))
         # Only a digest is kept: the variables hold addresses.
         job = Job(hashlib.sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()[:16])
-    return rank[:10], job, _single_node(variables)
+    return rank, job, _single_node(variables)
+
+
+def _number(variables: Mapping[str, str], names: Iterable[str]) -> str:
+    """The first of these variables that is a number, at most ten of its digits; empty without any."""
+    return next((variables[name][:10] for name in names if variables.get(name, "").isdecimal()), "")
 
 
 def _single_node(variables: Mapping[str, str]) -> bool | None:

@@ -120,5 +120,7 @@ class AuditRecord(msgspec.Struct, frozen=True):
     """Further remarks, none more severe than those that are here."""
     jobs: tuple[tuple[int, ...], ...] = ()
     """The processes of each job that a launcher names."""
+    single_node: tuple[int, ...] = ()
+    """Processes whose launcher says that their job runs on this node only."""
     owners: tuple[OwnedProcesses, ...] = ()
     """Whose they are, by their cgroups; empty where that is not wanted."""

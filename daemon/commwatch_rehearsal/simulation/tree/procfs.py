@@ -25,6 +25,9 @@ _CPU_INFO = "processor\t: 0\nflags\t\t: fpu vme de pse tsc msr"
 """Of a machine that is not virtual."""
 _DISK = " 259       0 nvme0n1 0 0 0 0 0 0 0 0 0 0 0"
 """One that nobody uses."""
+_ROUTES = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT"
+_DEFAULT_ROUTE = "00000000\t0100000A\t0003\t0\t0\t0\t00000000\t0\t0\t0"
+"""Over the gateway 10.0.0.1."""
 _FABRIC_MANAGER = "nv-fabricmanager"
 _SERVICES = (
     (2000, "nvidia-persistenced", "--user nvidia-persistenced --persistence-mode --verbose"),
@@ -70,6 +73,9 @@ class ProcfsTree:
         self._state = (epoch, boot)
         writer.put("cpuinfo", _CPU_INFO)
         writer.put("diskstats", _DISK)
+        if self._preset.interfaces:
+            first = self._preset.interfaces[0]
+            writer.put("net/route", f"{_ROUTES}\n{first.bond or first.name}\t{_DEFAULT_ROUTE}")
         writer.put("sys/kernel/random/boot_id", _boot_id(f"{self._identity} {boot}"))
         writer.put(
             "driver/nvidia/version",

@@ -1,0 +1,150 @@
+"""A job that left RDMA shows in the counters: its payload goes over the default route, in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commwatch.jobs.over_tcp import GROUP, OverTcp, default_interfaces
+from commwatch.node.run import Outcome
+from commwatch.node.store import Store
+from commwatch_exporters.snapshot import Value
+from support.core import ScriptedReader, block, collected, collector
+from support.facts import shipped
+
+SLOT, PID, STEP = "0000:17:00.0", 101, 15.0
+NETWORK = collector("network", ScriptedReader(), interval=STEP)
+HEAD = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
+ROUTE = "{}\t00000000\t0100000A\t{}\t0\t0\t0\t00000000\t0\t0\t0\n"
+ROUTE_IPV6 = "0" * 32 + " 00 " + "0" * 32 + " 00 fe80 00000400 00000001 00000000 {} {}\n"
+
+
+class Node:
+    """A GPU with a job, an RDMA port, and the interface of the default route beside another one."""
+
+    def __init__(self, procfs: Path) -> None:
+        self.procfs = procfs
+        (procfs / "net").mkdir()
+        (procfs / "net/route").write_text(HEAD + ROUTE.format("eth0", "0003"))
+        self.store = Store()
+        self.store.occupants = {SLOT: (PID,)}
+        self.tracker = OverTcp(self.store, shipped(), procfs)
+        self.now = 1000.0
+        self.transmit: float = 1e9
+        self.receive: float = 1e9
+        self.rdma: float | None = 1e6
+        self.state: float = 4
+        self.use: Value = 1.0
+        self.master = ""
+        self.name = "eth0"
+        self.rdma_shows = True
+        self._counts = {"transmit": 0.0, "receive": 0.0, "rdma": 0.0}
+
+    def read(self, seconds: float) -> None:
+        for _ in range(int(seconds / STEP)):
+            self.now += STEP
+            for name in self._counts:
+                self._counts[name] += (getattr(self, name) or 0.0) * STEP
+            use: dict[Any, Value] = {("commwatch_gpu_utilization_ratio", ("0", SLOT)): self.use}
+            self.store.put("nvml_gpu", SLOT, block(use, self.now), 1e9)
+            port: dict[Any, Value] = {("commwatch_rdma_port_state", ("mlx5_0", "1")): self.state}
+            if self.rdma is not None:
+                port["commwatch_rdma_port_transmit_bytes_total", ("mlx5_0", "1")] = self._counts["rdma"]
+            states: dict[Any, Value] = {("commwatch_counters_state", ("rdma", "port_xmit_data")): 0}
+            self.store.put("rdma", "", block(states, self.now), 1e9)
+            if self.rdma_shows:
+                self.store.put("rdma", "mlx5_0", block(port, self.now), 1e9)
+            interface: dict[Any, Value] = {
+                (f"commwatch_ethernet_{way}_bytes_total", (self.name,)): self._counts[way]
+                for way in ("transmit", "receive")
+            }
+            interface["commwatch_ethernet_info", (self.name, "", "mlx5_core", self.master)] = 1
+            self.store.put("network", self.name, block(interface, self.now), 1e9)
+            self.tracker.on_batch(Outcome(NETWORK, collected({}), time=self.now))
+
+    def shown(self) -> dict[str, dict[tuple[str, ...], Value]]:
+        found: dict[str, dict[tuple[str, ...], Value]] = {}
+        for one in self.store.group(GROUP).values():
+            for (metric, labels), value in zip(one.layout.series, one.values, strict=True):
+                found.setdefault(metric.removeprefix("commwatch_job_over_tcp_"), {})[labels] = value
+        return found
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def test_the_time_counts_while_tcp_carries_what_rdma_does_not(node: Node) -> None:
+    """At the lowest GPU in use, with the interface; it ends as RDMA carries more than a tenth."""
+    node.read(135)
+    assert node.shown() == {"seconds": {("0", SLOT, "eth0"): 120}, "bytes_per_second": {("0", SLOT, "eth0"): 2e9}}
+    node.rdma = 2.1e8
+    node.read(15)
+    assert not node.shown()
+    node.rdma = 1.9e8
+    node.read(15)
+    assert node.shown()["seconds"] == {("0", SLOT, "eth0"): 15}
+
+
+def test_a_bond_that_has_the_default_route_is_counted_by_its_parts(node: Node) -> None:
+    """As the kernel counts them."""
+    (node.procfs / "net/route").write_text(HEAD + ROUTE.format("bond0", "0003"))
+    node.name, node.master = "ens1f0", "bond0"
+    node.read(60)
+    assert set(node.shown()["seconds"]) == {("0", SLOT, "ens1f0")}
+
+
+@pytest.mark.parametrize(
+    "otherwise",
+    [
+        lambda node: setattr(node, "transmit", 49e6),
+        lambda node: setattr(node, "receive", 49e6),
+        lambda node: setattr(node, "state", 1),
+        lambda node: setattr(node, "rdma", None),
+        lambda node: setattr(node, "rdma_shows", False),
+        lambda node: setattr(node, "use", None),
+        lambda node: setattr(node, "use", 0.05),
+        lambda node: setattr(node, "name", "eth1"),
+        lambda node: setattr(node.store, "occupants", {}),
+        lambda node: setattr(node.store, "single_node", frozenset({PID})),
+        lambda node: (node.procfs / "net/route").unlink(),
+        lambda node: (node.procfs / "net/route").write_text(HEAD + ROUTE.format("eth0", "0002")),
+        lambda node: (node.procfs / "net/route").write_text(HEAD + ROUTE.format("eth0", "x")),
+    ],
+    ids=[
+        "a data set", "a checkpoint", "no active port", "RDMA not counted", "RDMA not read", "use not read", "idle",
+        "another interface", "no job", "a job of this node alone", "no routes", "route down", "rubbish",
+    ],
+)  # fmt: skip
+def test_nothing_is_shown_of_other_traffic_or_without_a_reading(node: Node, otherwise: Callable[[Node], Any]) -> None:
+    """Whatever is missing, nothing is guessed."""
+    otherwise(node)
+    node.read(300)
+    assert not node.shown()
+
+
+def test_a_gap_and_a_counter_that_begins_again_are_no_traffic(node: Node) -> None:
+    """The time begins anew."""
+    node.read(60)
+    node.now += 121
+    node.read(15)
+    assert not node.shown()
+    node.read(30)
+    assert node.shown()["seconds"] == {("0", SLOT, "eth0"): 30}
+    node._counts["transmit"] = -1e12
+    node.read(15)
+    assert not node.shown()
+
+
+def test_the_default_route_of_ipv6_counts_where_ipv4_has_none(tmp_path: Path) -> None:
+    """Not that of the loopback, by which the kernel rejects what it cannot reach."""
+    (tmp_path / "net").mkdir()
+    routes = ROUTE_IPV6.format("00200200", "lo") + ROUTE_IPV6.format("00450003", "eth3")
+    (tmp_path / "net/ipv6_route").write_text(routes)
+    assert default_interfaces(tmp_path) == {"eth3"}
+    (tmp_path / "net/route").write_text(HEAD + ROUTE.format("eth0", "0003"))
+    assert default_interfaces(tmp_path) == {"eth0"}
