@@ -58,7 +58,7 @@ class Answers:
 
     def jobs(self) -> JobsDocument:
         """The jobs that move no data, with their processes."""
-        return JobsDocument(**self._about(), jobs=self._daemon.engine.pipeline.stuck_jobs.suspected())
+        return JobsDocument(**self._about(), jobs=self.engine.pipeline.stuck_jobs.suspected())
 
     def probes(self) -> ProbesDocument:
         """The last result of each probe and the time of its next run."""
