@@ -62,7 +62,7 @@ LARGE: dict[str, Callable[[], bytes]] = {
 
 
 def calls(number: int) -> bytes:
-    """A dump of one real gloo process with so many calls."""
+    """A dump of one real gloo process with that number of calls."""
     program = (
         "import os, sys, torch, torch.distributed as dist\n"
         "from torch._C._distributed_c10d import _dump_fr_trace\n"

@@ -77,7 +77,7 @@ def test_the_rank_is_named_with_rank_gpu_and_rights(ranks: Processes) -> None:
 
 
 def test_without_an_environment_the_order_of_gpus_counts(ranks: Processes) -> None:
-    """And that is said, as is which rights were missing."""
+    """The answer names that, and the rights that were missing."""
     ranks.hide_where()
     ranks.write(103, "T", ("0", ""))
     (ranks.procfs / "103/environ").unlink()

@@ -128,7 +128,7 @@ def test_nothing_is_shown_of_other_traffic_or_without_a_reading(node: Node, othe
 
 
 def test_a_gap_and_a_counter_that_begins_again_are_no_traffic(node: Node) -> None:
-    """The time begins anew."""
+    """The time begins again."""
     node.read(60)
     node.now += 121
     node.read(15)

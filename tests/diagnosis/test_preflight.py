@@ -113,7 +113,7 @@ OLD = (gpus(8, A10G), probe("all_reduce", 0.82e9, 12e9, ranks=8, age=601.0))
         ((EIGHT, probe("all_reduce", 60e9, 315e9, ranks=8)), {}, "Warning",
          "7b: a step of 435 ms to 843 ms over 8 GPUs with ZeRO-1; …"
          "all_reduce bus bandwidth, 64 MiB, 8 GPUs is 60 GB/s, not at least 80 GB/s"),
-        # A node that suits says what to expect, with the age of what it rests on.
+        # A node that suits says what to expect, with the age of the measurements behind it.
         ((EIGHT, probe("all_reduce", 313e9, 315e9, ranks=8, age=240.0)), {}, "OK",
          "7b: a step of 435 ms to 513 ms over 8 GPUs with ZeRO-1; GPUs wait 0 to 15 % of it; all_reduce gave 313 GB/s "
          "4 min ago"),

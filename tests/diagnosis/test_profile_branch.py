@@ -132,7 +132,7 @@ CASES: list[tuple[str, tuple[NodeNumbers, ...], str, dict[str, str], Asked]] = [
     (SWITCH, (under_one_switch(0), exchanged(24)), "passed", {"where": "GPU0-GPU1"}, ANY),
     (SWITCH, (under_one_switch(0), exchanged(20)), "published mark", {"where": "GPU0-GPU1"}, ANY),
     (SWITCH, (under_one_switch(0), exchanged(19.9)), "failed", {"where": "GPU0-GPU1"}, ANY),
-    # It is said where there is an HDR port, and does not apply elsewhere.
+    # The check appears where there is an HDR port, and does not apply elsewhere.
     (RDMA, (ONE, rdma("InfiniBand", 25e9, 4)), "not measured", {}, ANY),
     (RDMA, (ONE, rdma("InfiniBand", 50e9, 4)), "does not apply", {}, ANY),
     (RDMA, (ONE, rdma("InfiniBand", 25e9, 2)), "does not apply", {}, ANY),

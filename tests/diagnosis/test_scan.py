@@ -94,7 +94,7 @@ def test_a_probe_that_is_well_again_is_left_alone(tmp_path: Path) -> None:
 
 
 def history(ranks: int) -> bytes:
-    """Two slow results of the daemon over so many ranks."""
+    """Two slow results of the daemon over this number of ranks."""
     now = time.time()
     conditions = Conditions("all_reduce", PLAN.latency_bytes, PLAN.bandwidth_bytes, ranks, "")
     kept = ProbeHistory("simulated", conditions=conditions, latency_streak=Streak(2, now), latency_judged_at=now)

@@ -83,7 +83,7 @@ SINGLE = Skipped(finished_at=NOW, reason="single_gpu", detail="one rank")
         (run([400e9] * 10 + [361e9] * 5), HELD, "passed", "last third 361 GB/s"),
         (run([400e9] * 10 + [359e9] * 5), HELD, "failed", "stress_bandwidth_fall_max_ratio"),
         (run([400e9] * 6 + [240e9] * 9), HELD, "failed", "It fell for good after 12 s."),
-        # Medians of thirds: an interruption of one slice is told as the lowest, and fails nothing.
+        # Medians of thirds: an interruption of one slice shows as the lowest value, and fails nothing.
         (run([400e9] * 14 + [100e9]), HELD, "passed", "lowest 100 GB/s"),
         # Heat and a link below its generation are faults under load; a power limit is how many GPUs work.
         (run(), CLOCKS, "passed", "nothing held them back"),
@@ -94,7 +94,7 @@ SINGLE = Skipped(finished_at=NOW, reason="single_gpu", detail="one rank")
         # A link that was trained again under load is a fault, one that sent again is worth knowing.
         (run(rises=(RETRAINED,)), LINKS, "failed", "GPU3 link 2: 1 NVLink recoveries"),
         (run(rises=(SENT_AGAIN,)), LINKS, "notice", "GPU1: 1 PCIe replays"),
-        # The daemon was gone afterwards: nothing is said to be well, and what the samples show is told.
+        # The daemon was gone afterwards: no check passes, and the answer has what the samples show.
         (run(rises=None, **HOT), LINKS, "not measured", ""),
         (run(rises=None, **HOT), CLOCKS, "failed", "too hot"),
     ],

@@ -37,7 +37,7 @@ SIMULATED = replace(FREE, no_torch="none here", scheduler=SchedulerFacts(kubelet
 def plan(
     backend: Backend = "nccl", ranks: int = 2, measure: Measure = "all_reduce", devices: int | None = None
 ) -> CyclePlan:
-    """A cycle over so many ranks, with a GPU for each unless ``devices`` says how many there are."""
+    """A cycle over this number of ranks, with a GPU for each unless ``devices`` says how many there are."""
     gpus = tuple(f"GPU-{number}" for number in range(ranks if devices is None else devices))
     return plan_cycle("x", Probe(measure=measure, ranks=ranks), Probes(), backend=backend, devices=gpus)
 
@@ -141,7 +141,7 @@ CASES: list[tuple[GateFacts, Gate, dict[str, Any], str | None, str]] = [
 def test_a_probe_starts_on_a_node_that_is_known_to_be_free(
     facts: GateFacts, gate: Gate, planned: dict[str, Any], reason: str | None, says: str
 ) -> None:
-    """One fact against it is enough; which one is said to the operator."""
+    """One fact against it is enough; the operator reads which one."""
     skip = decide(gate, plan(**planned), facts)
 
     assert (None if skip is None else skip.reason) == reason

@@ -275,7 +275,7 @@ class StuckJobs(Tracker):
             course = known or _Job(frozenset(members))
             if number == 0 and not members <= course.pids:
                 course.begin()  # the launcher is not known: a process that joins may be another job's
-            # One that ends while the job stands still is still its rank: the driver does not list it any more.
+            # A process that ends while the job moves no data stays a rank of it, though the driver no longer lists it.
             course.pids = frozenset(members) | (course.pids if course.act else frozenset())
             found[course] = frozenset(devices[number])
         return found

@@ -97,7 +97,7 @@ def device_links(devices: Iterable[PcieDevice]) -> tuple[DeviceLink, ...]:
 
 
 class DeviceTree:
-    """The links above adapters and switches; worked out anew where a device comes or goes."""
+    """The links above adapters and switches; worked out again when a device comes or goes."""
 
     def __init__(self) -> None:
         self._layouts: list[Layout] = []

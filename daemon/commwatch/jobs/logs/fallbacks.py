@@ -1,4 +1,4 @@
-"""The kinds of fallback: a job left a faster transport, with what is said of it and the next step."""
+"""The kinds of fallback: a job left a faster transport; each with its sentence and the next step."""
 
 from __future__ import annotations
 
