@@ -48,6 +48,17 @@ def rank_of(path: str) -> int | None:
 
 
 def find_files(names: Iterable[str]) -> tuple[list[DumpFile], list[str]]:
+    """The files of one job that may be dumps, as ``find_all`` finds them: those of the user who owns most.
+
+    Raises:
+        OSError: see ``find_all``.
+    """
+    files, notes = find_all(names)
+    kept, others = _of_one_owner(files)
+    return kept, notes + others
+
+
+def find_all(names: Iterable[str]) -> tuple[list[DumpFile], list[str]]:
     """The files that may be dumps, the last written first, and what was left out and why, as sentences.
 
     A link, a pipe or a device is no dump: whoever may write to the folder may have put it there.
@@ -71,8 +82,7 @@ def find_files(names: Iterable[str]) -> tuple[list[DumpFile], list[str]]:
     newest = sorted(found.values(), key=lambda one: (-one.written, one.path))
     if len(newest) > MOST_FILES:
         notes.append(f"{len(newest) - MOST_FILES:,} older files are left out: {MOST_FILES:,} are read at most.")
-    kept, others = _of_one_owner(newest[:MOST_FILES])
-    return kept, notes + others
+    return newest[:MOST_FILES], notes
 
 
 def _take(path: str, found: dict[str, DumpFile], notes: list[str]) -> None:
