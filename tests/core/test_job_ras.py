@@ -320,6 +320,18 @@ def test_it_is_asked_only_where_that_is_known_to_be_safe(
     assert len(connections) == (outcome == "agree")
 
 
+@pytest.mark.parametrize("elsewhere", [rank(1, count=6), missing(1, dead=False)])
+def test_the_id_of_a_process_on_another_node_names_none_here(elsewhere: dict[str, Any]) -> None:
+    late = rank(1, count=6) | {"rank": 5}
+    ranks = [*(rank(one) for one in (0, 2, 3)), late]
+    other = elsewhere | {"host": "10.0.0.2", "pid": late["pid"]}
+    is_missing = "collective_counts" not in other
+    both = communicator(ranks if is_missing else [*ranks, other], [other] if is_missing else None)
+    assert judge_report(report(communicator(ranks)).encode(), PIDS).behind_pids == (late["pid"],)
+    found = judge_report(report(both).encode(), PIDS)
+    assert (found.outcome, found.behind_pids) == ("differ", ())
+
+
 # --- when it is asked ---
 
 LABELS = (("0", "0000:17:00.0"), ("1", "0000:18:00.0"))

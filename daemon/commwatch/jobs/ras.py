@@ -133,7 +133,7 @@ class RasWord(msgspec.Struct, frozen=True):
     troubles: tuple[Trouble, ...] = ()
     """The largest communicators first."""
     behind_pids: tuple[int, ...] = ()
-    """Processes of this node that are behind in any communicator."""
+    """Processes of this node that are behind in any communicator; without one whose id a rank elsewhere has, too."""
 
     @property
     def words(self) -> str:
@@ -164,6 +164,7 @@ class _Status(msgspec.Struct):
 
 class _Rank(msgspec.Struct):
     rank: _Id
+    host: str = ""
     pid: _Id = -1
     status: _Status = msgspec.field(default_factory=_Status)
     collective_counts: dict[str, Number] = {}
@@ -175,6 +176,8 @@ class _MissingStatus(msgspec.Struct):
 
 class _Missing(msgspec.Struct):
     rank: _Id
+    host: str = ""
+    pid: _Id = -1
     status: _MissingStatus = msgspec.field(default_factory=_MissingStatus)
 
 
@@ -210,9 +213,14 @@ def judge_report(content: bytes, pids: Collection[int], died: int = 0) -> RasWor
     ready.sort(key=lambda one: -one.size)
     troubles: list[Trouble] = []
     behind: set[int] = set()
+    hosts: dict[int, set[str]] = {}  # by id of a process: a report has the ranks of all nodes, and ids come twice
+    for one in ready:
+        those = [(gone.pid, gone.host) for gone in one.missing_ranks]
+        for pid, host in those + [(rank.pid, rank.host) for rank in one.ranks]:
+            hosts.setdefault(pid, set()).add(host)
     for one in ready:
         operation, late, is_split = _behind(one.ranks)
-        behind |= {rank.pid for rank in late} & set(pids)
+        behind |= {rank.pid for rank in late if len(hosts[rank.pid]) == 1} & set(pids)
         trouble = Trouble(
             one.size,
             _named(rank.rank for rank in one.missing_ranks),
