@@ -287,10 +287,26 @@ def _other_namespace(folder: Path) -> None:
     (folder / "ns/net").symlink_to("net:[2]")
 
 
+def _listener(user: int, port: int, name: str = "tcp", state: str = "0A") -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder.parent / "net").mkdir()
+        zeros = "00000000:00000000 00:00000000 00000000"
+        lines = ["  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode"]
+        lines += [f"   0: 0100007F:{port:04X} 00000000:0000 {state} {zeros} {one:5} 0 47 1" for one in (0, user)]
+        (folder.parent / "net" / name).write_text("\n".join(lines) + "\n")
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("change", "outcome"),
     [
         (lambda folder: None, "agree"),
+        (_listener(0, 28028), "agree"),
+        (_listener(1002, 28028), "other_user"),
+        (_listener(1002, 28028, "tcp6"), "other_user"),
+        (_listener(1002, 28028, state="01"), "agree"),
+        (_listener(1002, 28029), "agree"),
         (_set("NCCL_RAS_ADDR", "127.0.0.2:4000"), "agree"),
         (_set("NCCL_RAS_ADDR", "[::]:4000"), "agree"),
         (_set("NCCL_RAS_ADDR", "10.0.0.1:22"), "address"),
