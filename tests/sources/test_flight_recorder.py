@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from commwatch.config.settings import FlightRecorderSection
+from commwatch.jobs.flight_recorder.files import find_all
 from commwatch.jobs.flight_recorder.source import NEW_SECONDS, FlightRecorderSource
 from commwatch.jobs.flight_recorder.tracker import SOURCE
 from commwatch.readings import Batch
@@ -93,6 +94,22 @@ def test_a_file_that_is_no_dump_is_counted_and_costs_no_other(tmp_path: Path) ->
 def test_a_path_begins_at_the_root() -> None:
     with pytest.raises(ValueError, match="'dumps' does not begin with /; name folders from the root"):
         FlightRecorderSection(paths=("dumps",))
+
+
+def test_a_file_that_goes_while_its_folder_is_listed_costs_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with os.scandir(place(tmp_path, "missing")) as listed:
+        gone = next(listed).path
+    lstat = os.lstat
+
+    def without(path: str) -> os.stat_result:
+        if path == gone:
+            raise FileNotFoundError(path)
+        return lstat(path)
+
+    monkeypatch.setattr(os, "lstat", without)
+    assert len(find_all([str(tmp_path)])[0]) == 3
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files to other users")

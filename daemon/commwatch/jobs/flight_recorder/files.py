@@ -9,6 +9,7 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -76,7 +77,8 @@ def find_all(names: Iterable[str]) -> tuple[list[DumpFile], list[str]]:
             if os.path.isdir(path):
                 for inside in itertools.islice(os.scandir(path), MOST_NAMES):
                     if not inside.name.startswith(".") and rank_of(inside.name) is not None:
-                        _take(inside.path, found, notes)
+                        with suppress(FileNotFoundError):  # gone since the folder was listed
+                            _take(inside.path, found, notes)
             else:
                 _take(path, found, notes)
     newest = sorted(found.values(), key=lambda one: (-one.written, one.path))
