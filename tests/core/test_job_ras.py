@@ -287,10 +287,26 @@ def _other_namespace(folder: Path) -> None:
     (folder / "ns/net").symlink_to("net:[2]")
 
 
+def _listener(user: int, port: int, name: str = "tcp", state: str = "0A") -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder.parent / "net").mkdir()
+        zeros = "00000000:00000000 00:00000000 00000000"
+        lines = ["  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode"]
+        lines += [f"   0: 0100007F:{port:04X} 00000000:0000 {state} {zeros} {one:5} 0 47 1" for one in (0, user)]
+        (folder.parent / "net" / name).write_text("\n".join(lines) + "\n")
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("change", "outcome"),
     [
         (lambda folder: None, "agree"),
+        (_listener(0, 28028), "agree"),
+        (_listener(1002, 28028), "other_user"),
+        (_listener(1002, 28028, "tcp6"), "other_user"),
+        (_listener(1002, 28028, state="01"), "agree"),
+        (_listener(1002, 28029), "agree"),
         (_set("NCCL_RAS_ADDR", "127.0.0.2:4000"), "agree"),
         (_set("NCCL_RAS_ADDR", "[::]:4000"), "agree"),
         (_set("NCCL_RAS_ADDR", "10.0.0.1:22"), "address"),
@@ -318,6 +334,18 @@ def test_it_is_asked_only_where_that_is_known_to_be_safe(
 
     assert ask_about(procfs, PIDS, asker).outcome == outcome
     assert len(connections) == (outcome == "agree")
+
+
+@pytest.mark.parametrize("elsewhere", [rank(1, count=6), missing(1, dead=False)])
+def test_the_id_of_a_process_on_another_node_names_none_here(elsewhere: dict[str, Any]) -> None:
+    late = rank(1, count=6) | {"rank": 5}
+    ranks = [*(rank(one) for one in (0, 2, 3)), late]
+    other = elsewhere | {"host": "10.0.0.2", "pid": late["pid"]}
+    is_missing = "collective_counts" not in other
+    both = communicator(ranks if is_missing else [*ranks, other], [other] if is_missing else None)
+    assert judge_report(report(communicator(ranks)).encode(), PIDS).behind_pids == (late["pid"],)
+    found = judge_report(report(both).encode(), PIDS)
+    assert (found.outcome, found.behind_pids) == ("differ", ())
 
 
 # --- when it is asked ---

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from commwatch.config.settings import FlightRecorderSection
+from commwatch.jobs.flight_recorder.files import find_all
 from commwatch.jobs.flight_recorder.source import NEW_SECONDS, FlightRecorderSource
 from commwatch.jobs.flight_recorder.tracker import SOURCE
 from commwatch.readings import Batch
@@ -93,3 +94,38 @@ def test_a_file_that_is_no_dump_is_counted_and_costs_no_other(tmp_path: Path) ->
 def test_a_path_begins_at_the_root() -> None:
     with pytest.raises(ValueError, match="'dumps' does not begin with /; name folders from the root"):
         FlightRecorderSection(paths=("dumps",))
+
+
+def test_a_file_that_goes_while_its_folder_is_listed_costs_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with os.scandir(place(tmp_path, "missing")) as listed:
+        gone = next(listed).path
+    lstat = os.lstat
+
+    def without(path: str) -> os.stat_result:
+        if path == gone:
+            raise FileNotFoundError(path)
+        return lstat(path)
+
+    monkeypatch.setattr(os, "lstat", without)
+    assert len(find_all([str(tmp_path)])[0]) == 3
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to other users")
+@pytest.mark.parametrize("others", [3, 4, 9])
+def test_the_dumps_of_another_user_hide_none(tmp_path: Path, others: int) -> None:
+    """However many there are, and whatever they say of the same ranks: each user's are judged by themselves."""
+    folder = Folder(tmp_path)
+    folder.run()
+    folder.put("deadlock")
+    for path in tmp_path.iterdir():
+        path.rename(tmp_path / f"other_{path.name}")
+    for number in range(4, others):
+        (tmp_path / f"rank_{number}").write_bytes(b"none")
+    (tmp_path / "other_trace_rank_3").unlink() if others < 4 else None
+    for path in tmp_path.iterdir():
+        os.chown(path, 1001, -1)
+    folder.put("missing")
+    folder.run()
+    assert ("did_not_arrive", [3]) in (folder.verdicts() or ())

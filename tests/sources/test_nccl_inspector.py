@@ -311,6 +311,21 @@ def test_the_last_one_to_arrive_is_found(node: Node, verbose: bool) -> None:
     assert {last for _, last in waits.values()} == {0}
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to other users")
+def test_a_file_of_another_user_says_nothing_of_when_a_process_arrives(node: Node) -> None:
+    """Whatever process and communicator it names."""
+    for run in range(30):
+        numbers = [8 * (10 * run + one) for one in range(10)]
+        for rank, (pid, exec_us) in enumerate([(4000, 5000), (4001, 5000), (4000, 10), (4009, 10)]):
+            node.write(node.dump(*(operation(one, exec_us) for one in numbers), rank=rank, pid=pid), rank)
+            os.chown(node.folder / f"gpu7-pid{4000 + rank}.log", 1001 + rank // 2, -1)
+        node.run()
+
+    record = msgspec.json.decode(node.batch.audit or b"", type=InspectorReport)
+    found = {(one.owner, one.pid): (one.waits_seconds, one.last_ratio) for one in record.processes}
+    assert found == {(1001, 4000): (0, 0), (1001, 4001): (0, 0), (1002, 4000): (0, 0), (1002, 4009): (0, 0)}
+
+
 def test_network_steps_are_summed_by_what_they_wait_for(node: Node) -> None:
     """Of v4.3; a time that goes back or has not come counts for nothing."""
     send = {"send_gpu_wait_ts": 100, "send_peer_wait_ts": 400, "send_wait_ts": 350, "proxy_step_stop_ts": 950}

@@ -31,10 +31,11 @@ from commwatch.jobs.ranks import read_rank, read_uptime
 from commwatch.jobs.settings.facts import ProcessSettings
 from commwatch.jobs.settings.process_environment import read_process_settings
 from commwatch.jobs.settings.variables import known_variables
+from commwatch.sources import files
 
 Outcome: TypeAlias = Literal[
     "agree", "differ",  # a report; differ: ranks are missing, failed or behind
-    "no_rank_0", "unread", "version", "off", "namespace", "address", "young",  # it was not asked
+    "no_rank_0", "unread", "version", "off", "namespace", "address", "young", "other_user",  # it was not asked
     "unreachable", "too_old", "protocol", "no_answer", "cut", "too_large", "unreadable", "other_job", "setting_up",
 ]  # fmt: skip
 OUTCOMES: Final[dict[Outcome, str]] = {
@@ -47,6 +48,7 @@ OUTCOMES: Final[dict[Outcome, str]] = {
     "namespace": "was not asked: rank 0 is in another network namespace",
     "address": "was not asked: NCCL_RAS_ADDR is no address of the loopback interface",
     "young": "was not asked: rank 0 has run for less than 10 min",
+    "other_user": "was not asked: another user listens at its port",
     "unreachable": "does not listen",
     "too_old": "does not know MONITOR, so it was not asked for a report",
     "protocol": "did not answer: another program listens there",
@@ -78,6 +80,12 @@ _MOST_NAMED: Final = 16
 _IN_PROGRESS: Final = 7
 """``ncclInProgress``; 0 is success."""
 _DEAD: Final = b'"event": "PEER_DEAD"'
+_USER: Final = re.compile(rb"^Uid:\t\d{1,10}\t(\d{1,10})\b", re.MULTILINE)
+"""The effective one, whose sockets are those of the process."""
+_LISTENS: Final = b"0A"
+"""``TCP_LISTEN``."""
+_SOCKETS_BYTES: Final = 1 << 20
+"""Those that listen come first."""
 _SERVER: Final = re.compile(rb"SERVER PROTOCOL \d{1,4}")
 
 Number: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -133,7 +141,7 @@ class RasWord(msgspec.Struct, frozen=True):
     troubles: tuple[Trouble, ...] = ()
     """The largest communicators first."""
     behind_pids: tuple[int, ...] = ()
-    """Processes of this node that are behind in any communicator."""
+    """Processes of this node that are behind in any communicator; without one whose id a rank elsewhere has, too."""
 
     @property
     def words(self) -> str:
@@ -164,6 +172,7 @@ class _Status(msgspec.Struct):
 
 class _Rank(msgspec.Struct):
     rank: _Id
+    host: str = ""
     pid: _Id = -1
     status: _Status = msgspec.field(default_factory=_Status)
     collective_counts: dict[str, Number] = {}
@@ -175,6 +184,8 @@ class _MissingStatus(msgspec.Struct):
 
 class _Missing(msgspec.Struct):
     rank: _Id
+    host: str = ""
+    pid: _Id = -1
     status: _MissingStatus = msgspec.field(default_factory=_MissingStatus)
 
 
@@ -210,9 +221,14 @@ def judge_report(content: bytes, pids: Collection[int], died: int = 0) -> RasWor
     ready.sort(key=lambda one: -one.size)
     troubles: list[Trouble] = []
     behind: set[int] = set()
+    hosts: dict[int, set[str]] = {}  # by id of a process: a report has the ranks of all nodes, and ids come twice
+    for one in ready:
+        those = [(gone.pid, gone.host) for gone in one.missing_ranks]
+        for pid, host in those + [(rank.pid, rank.host) for rank in one.ranks]:
+            hosts.setdefault(pid, set()).add(host)
     for one in ready:
         operation, late, is_split = _behind(one.ranks)
-        behind |= {rank.pid for rank in late} & set(pids)
+        behind |= {rank.pid for rank in late if len(hosts[rank.pid]) == 1} & set(pids)
         trouble = Trouble(
             one.size,
             _named(rank.rank for rank in one.missing_ranks),
@@ -410,6 +426,18 @@ def reason_against(process: ProcessSettings, procfs: Path) -> Outcome | None:
     return "young" if uptime - sample.started < YOUNG_SECONDS else None
 
 
+def _another_listens(procfs: Path, process: int, port: int) -> bool:
+    """Whether a port is not that of the user of a process alone: anybody may listen there, and answer for the job."""
+    user = _USER.search(files.read_if_there(f"{procfs}/{process}/status") or b"")
+    listening = set()
+    for name in ("tcp", "tcp6"):
+        for line in (files.read_if_there(f"{procfs}/net/{name}", _SOCKETS_BYTES) or b"").splitlines()[1:]:
+            words = line.split()
+            if len(words) > 7 and words[3] == _LISTENS and words[1].endswith(b":%04X" % port):
+                listening.add(words[7])
+    return user is None or not listening <= {user[1]}
+
+
 def ask_about(procfs: Path, pids: Collection[int], asker: Callable[..., RasWord] = ask) -> RasWord:
     """Ask the RAS of a job, if it may be asked; blocks.
 
@@ -425,7 +453,10 @@ def ask_about(procfs: Path, pids: Collection[int], asker: Callable[..., RasWord]
     if (why := reason_against(first, procfs)) is not None:
         return RasWord(why)
     address = next((one.value for one in first.settings if one.name == "NCCL_RAS_ADDR"), "")
-    return asker(addresses_of(address or ""), pids)
+    addresses = addresses_of(address or "")
+    if _another_listens(procfs, first.pid or 0, addresses[0][1]):
+        return RasWord("other_user")
+    return asker(addresses, pids)
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import socketserver
 import threading
 from collections.abc import Iterator
@@ -138,6 +139,14 @@ def test_another_process_at_the_socket_is_asked_nothing(tmp_path: Path) -> None:
         _, path = rank_and_socket(os.getpid(), procfs)
         with pytest.raises(NoServer, match="listens there, not 1; nothing is asked"):
             list(ask(1, path))
+
+
+def test_a_socket_without_its_server_makes_no_process_unresponsive(tmp_path: Path) -> None:
+    """The file is there when an earlier process with this path has ended."""
+    with socket.socket(socket.AF_UNIX) as earlier:
+        earlier.bind(str(tmp_path / "worker.sock"))
+    with pytest.raises(NoServer, match="nothing listens there"):
+        list(ask(os.getpid(), tmp_path / "worker.sock"))
 
 
 def test_a_process_that_does_not_answer_is_unresponsive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

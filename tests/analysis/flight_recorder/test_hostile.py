@@ -6,7 +6,7 @@ import os
 import pickle
 import pickletools
 import shutil
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -45,6 +45,9 @@ ZOO = {
     "pushes without end": HEAD + b"N" * 200_000,
     "a list of itself": HEAD + b"]q\x00h\x00a.",
     "a dictionary of itself": HEAD + b"}q\x00X\x01\x00\x00\x00ah\x00s.",
+    "a dictionary that grows after it was used twice": HEAD
+    + b"}(X\x07\x00\x00\x00versionX\x03\x00\x00\x002.4X\x01\x00\x00\x00a}q\x00X\x01\x00\x00\x00bK\x01s"
+    + b"X\x01\x00\x00\x00ch\x00X\x01\x00\x00\x00dh\x00X\x01\x00\x00\x00eK\x01su.",
     "a list that is used twice": HEAD + b"]]q\x00N" + b"ah\x00" * 2 + b"e.",
     "a text of 4 GB": HEAD + b"X\xff\xff\xff\xff.",
     "a text that is no UTF-8": HEAD + b"X\x02\x00\x00\x00\xc3\x28.",
@@ -60,6 +63,23 @@ ZOO = {
     "a later major version": pickled(dump([], version="3.0")),
     "too many calls": pickled(dump([]) | {"entries": [[]] * 50_001}),
 }
+
+
+def test_a_text_that_calls_share_is_not_multiplied() -> None:
+    """A pickle names it once for all of them, and needs no more space for it."""
+    frame = {"name": "n" * 2**16, "filename": "/" + "f" * 60_000 + "/train.py", "line": 7}
+    calls = [call("all_reduce", number, done=False, frames=[frame] * 16) for number in range(1, 30)]
+    (group,) = condense(parse(pickled(dump(calls)))).groups
+    assert sum(len(one) for step in group.steps for one in step.frames) < 29 * 16 * 600
+    assert group.steps[0].frames[0].endswith("/train.py:7")
+
+
+def test_ranks_that_many_groups_share_are_refused_where_they_are_too_many() -> None:
+    config = {"name": "", "desc": "", "ranks": str(list(range(10_000)))}
+    for groups, is_refused in ((50, False), (100, True)):
+        value = dump([]) | {"pg_config": {str(one): config for one in range(1, groups + 1)}}
+        with pytest.raises(NoDump, match="more ranks than a job") if is_refused else nullcontext():
+            assert len(condense(parse(pickled(value))).groups) == groups
 
 
 @pytest.mark.parametrize("name", ZOO)

@@ -9,6 +9,7 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,6 +49,17 @@ def rank_of(path: str) -> int | None:
 
 
 def find_files(names: Iterable[str]) -> tuple[list[DumpFile], list[str]]:
+    """The files of one job that may be dumps, as ``find_all`` finds them: those of the user who owns most.
+
+    Raises:
+        OSError: see ``find_all``.
+    """
+    files, notes = find_all(names)
+    kept, others = _of_one_owner(files)
+    return kept, notes + others
+
+
+def find_all(names: Iterable[str]) -> tuple[list[DumpFile], list[str]]:
     """The files that may be dumps, the last written first, and what was left out and why, as sentences.
 
     A link, a pipe or a device is no dump: whoever may write to the folder may have put it there.
@@ -65,14 +77,14 @@ def find_files(names: Iterable[str]) -> tuple[list[DumpFile], list[str]]:
             if os.path.isdir(path):
                 for inside in itertools.islice(os.scandir(path), MOST_NAMES):
                     if not inside.name.startswith(".") and rank_of(inside.name) is not None:
-                        _take(inside.path, found, notes)
+                        with suppress(FileNotFoundError):  # gone since the folder was listed
+                            _take(inside.path, found, notes)
             else:
                 _take(path, found, notes)
     newest = sorted(found.values(), key=lambda one: (-one.written, one.path))
     if len(newest) > MOST_FILES:
         notes.append(f"{len(newest) - MOST_FILES:,} older files are left out: {MOST_FILES:,} are read at most.")
-    kept, others = _of_one_owner(newest[:MOST_FILES])
-    return kept, notes + others
+    return newest[:MOST_FILES], notes
 
 
 def _take(path: str, found: dict[str, DumpFile], notes: list[str]) -> None:

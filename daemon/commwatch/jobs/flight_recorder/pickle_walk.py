@@ -62,6 +62,8 @@ class _Walker:
         self._stack: list[Value | _Mark] = []
         self._memo: list[Value | _Mark] = []
         self._marks: list[int] = []
+        self._used_again: set[int] = set()
+        """Ids of dictionaries that came from the memo, which keeps them."""
         self._containers = 0
         numbers = ((0x4D, _UINT16), (0x4A, _INT32), (0x47, _DOUBLE))
         self._takers: dict[int, Callable[[int], int]] = {
@@ -216,6 +218,8 @@ class _Walker:
         values, target = self._since_mark(), self._stack[-1]
         if not isinstance(target, dict) or len(values) % 2:
             raise NoDump("a dictionary is filled that is none, or with half a pair")
+        if id(target) in self._used_again:
+            raise NoDump("a dictionary grows after it was used twice")
         for key, value in zip(values[::2], values[1::2], strict=True):
             if not isinstance(key, str):
                 raise NoDump("a key that is no text")
@@ -271,6 +275,8 @@ class _Walker:
         value = self._plain(value)
         if isinstance(value, (list, tuple)) or (isinstance(value, dict) and not _is_frame(value)):
             raise NoDump("a list or dictionary is used twice")
+        if isinstance(value, dict):
+            self._used_again.add(id(value))
         return value
 
 

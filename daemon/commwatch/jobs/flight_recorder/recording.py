@@ -14,12 +14,16 @@ from typing import Final
 
 import msgspec
 
-from commwatch.jobs.flight_recorder.dump import Call, Dump
+from commwatch.jobs.flight_recorder.dump import Call, Dump, Frame
 from commwatch.jobs.flight_recorder.pickle_walk import NoDump
 
 KEPT_STEPS: Final = 100
 """Of each group: the last ones, in which ranks are compared."""
 KEPT_FRAMES: Final = 16
+_LONGEST_PLACE: Final = 256
+"""Characters of a function, and of a file: the calls of a pickle can share a text of any length."""
+_MOST_RANKS_TEXT: Final = 4 * 2**20
+"""Characters of the lists of ranks of all groups; likewise."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,32}:([A-Za-z_]\w{0,63})(?: (\d{1,7})(->|<-)(\d{1,7}))?\Z")
 """``nccl:all_reduce``, ``nccl:send 1->2`` from 1 to 2, ``nccl:recv 2<-1`` likewise; numbers within the group."""
 _LIST: Final = re.compile(r"\[\d{1,7}(?:, ?\d{1,7})*\]", re.ASCII)
@@ -194,6 +198,8 @@ def _check_order(dump: Dump) -> None:
             raise NoDump(f"call {later.record_id} follows call {earlier.record_id}")
         if later.time_created_ns < earlier.time_created_ns - _MOST_BACK_NS:
             raise NoDump(f"call {later.record_id} is older than the one before it")
+    if sum(len(config.ranks) for config in dump.pg_config.values()) > _MOST_RANKS_TEXT:
+        raise NoDump("its groups list more ranks than a job has")
 
 
 def _family(name: str) -> str:
@@ -298,8 +304,12 @@ def _step(number: int, same: Sequence[tuple[int, Call]], finished: _Finished, *,
         created=first.time_created_ns / 1e9,
         order=order,
         peer=_peer(first),
-        frames=tuple(f"{one.name} {one.filename}:{one.line}" for one in frames),
+        frames=tuple(map(_place, frames)),
     )
+
+
+def _place(frame: Frame) -> str:
+    return f"{frame.name[:_LONGEST_PLACE]} {frame.filename[-_LONGEST_PLACE:]}:{frame.line}"
 
 
 def _elements(sizes: Iterable[Sequence[Sequence[int]]]) -> int:

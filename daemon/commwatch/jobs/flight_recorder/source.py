@@ -8,11 +8,11 @@ from typing import Final
 
 import msgspec
 
-from commwatch.jobs.flight_recorder.files import DumpFile, find_files, rank_of
+from commwatch.jobs.flight_recorder.files import DumpFile, find_all, rank_of
 from commwatch.jobs.flight_recorder.pickle_walk import NoDump
 from commwatch.jobs.flight_recorder.reading import read_file
 from commwatch.jobs.flight_recorder.recording import condense
-from commwatch.jobs.flight_recorder.verdict import KINDS, RankDump, Verdict, judge
+from commwatch.jobs.flight_recorder.verdict import KINDS, RankDump, Verdict, judge, likelihood
 from commwatch.readings import Absence, Batch, DeviceReadings
 from commwatch.sources import files
 from commwatch.sources.base import Origin, Source
@@ -34,7 +34,7 @@ _SERIES: Final[tuple[Series, ...]] = (
 
 
 class FlightRecorderSource(Source):
-    """Reads each dump once it is complete, and judges all of them together when none is left to be read.
+    """Reads each dump once it is complete, and judges those of each user together when none is left to be read.
 
     A dump is complete when it has not changed from one run to the next.
 
@@ -83,7 +83,7 @@ class FlightRecorderSource(Source):
         found: list[DumpFile] = []
         for name in self._names:
             try:
-                found += find_files([name])[0]
+                found += find_all([name])[0]
             except FileNotFoundError:
                 continue  # no job has written there yet
             except OSError as error:
@@ -98,7 +98,14 @@ class FlightRecorderSource(Source):
 
     def _judge(self) -> bytes | None:
         """JSON of the verdicts; None while they are those of the run before."""
-        verdicts = judge(dump for _, dump in self._read.values() if dump is not None).verdicts[:_MOST_VERDICTS]
+        # A job is one user's: another one may have dumps in these folders, too, or may have planted some.
+        by_owner: dict[int, list[RankDump]] = {}
+        for file, dump in self._read.values():
+            if dump is not None:
+                by_owner.setdefault(file.owner, []).append(dump)
+        most = max(1, _MOST_VERDICTS // max(1, len(by_owner)))
+        found = [one for dumps in by_owner.values() for one in judge(dumps).verdicts[:most]]
+        verdicts = tuple(sorted(found, key=likelihood)[:_MOST_VERDICTS])
         if verdicts == self._told:
             return None
         for one in verdicts:

@@ -134,8 +134,13 @@ def judge(dumps: Iterable[RankDump], unresponsive: Mapping[int, str] | None = No
     fronts = [front for one in groups for front in _fronts(one, ranks, notes)]
     _connect(fronts)
     verdicts = [*_deadlocks(fronts), *(_verdict(one, unresponsive or {}) for one in fronts if not one.waits_for)]
-    verdicts.sort(key=lambda one: (KINDS.index(one.kind), not one.is_certain, one.since))
+    verdicts.sort(key=likelihood)
     return Analysis(tuple(sorted(ranks)), tuple(_distinct(verdicts)), tuple(notes))
+
+
+def likelihood(verdict: Verdict) -> tuple[int, bool, float]:
+    """What verdicts are sorted by, the likeliest cause first."""
+    return KINDS.index(verdict.kind), not verdict.is_certain, verdict.since
 
 
 # --- which dumps belong together ---

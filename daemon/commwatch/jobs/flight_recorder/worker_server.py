@@ -122,6 +122,8 @@ class _Connection(Connection):
             self.sock = socket.socket(socket.AF_UNIX)
             self.sock.settimeout(SECONDS)
             self.sock.connect(f"/proc/self/fd/{place}")
+        except ConnectionRefusedError:  # its file outlives the server, which may have been an earlier process's
+            raise NoServer(f"{self._path}: nothing listens there") from None
         finally:
             os.close(place)
         # The path is the job's word: it may lead to a program of root that takes orders from root.

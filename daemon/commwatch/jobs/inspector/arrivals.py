@@ -21,7 +21,11 @@ _PUBLISH_SECONDS: Final = 60.0
 _LEAST: Final = 10
 """Collectives without which nothing is published."""
 
-_Collective: TypeAlias = "tuple[str, str, int]"
+_Process: TypeAlias = "tuple[int, int]"
+"""User who owns its file, and the id that it writes: anybody can write the id of another one."""
+_Communicator: TypeAlias = "tuple[int, str]"
+"""User, and the id that the files have."""
+_Collective: TypeAlias = "tuple[_Communicator, str, int]"
 """Communicator, operation and number."""
 
 
@@ -40,7 +44,7 @@ class _Open:
     __slots__ = ("ranks", "runs")
 
     def __init__(self) -> None:
-        self.ranks: dict[int, tuple[float, int]] = {}
+        self.ranks: dict[_Process, tuple[float, int]] = {}
         """By process the microseconds in the kernel, and when it started (0: not known)."""
         self.runs = 0
 
@@ -50,28 +54,30 @@ class Arrivals:
 
     def __init__(self) -> None:
         self._open: dict[_Collective, _Open] = {}
-        self._members: dict[str, dict[int, int]] = {}
+        self._members: dict[_Communicator, dict[_Process, int]] = {}
         """By communicator the processes that wrote records of it, and the last run in which one did."""
         self._run = 0
-        self._sums: dict[int, list[float]] = {}
+        self._sums: dict[_Process, list[float]] = {}
         """By process: collectives, microseconds of waiting, and how often it was last."""
         self._begin = float("-inf")
-        self.published: dict[int, Waiting] = {}
+        self.published: dict[_Process, Waiting] = {}
 
-    def take(self, collective: _Collective, pid: int, exec_us: float, start: int) -> None:
+    def take(self, collective: _Collective, process: _Process, exec_us: float, start: int) -> None:
         """Take a record of a process; ``start`` is 0 where the record has none."""
         found = self._open.get(collective)
         if found is None:
             if len(self._open) >= _MOST:
                 return
             found = self._open[collective] = _Open()
-        found.ranks[pid] = exec_us, start
-        self._members.setdefault(collective[0], {})[pid] = self._run
+        found.ranks[process] = exec_us, start
+        self._members.setdefault(collective[0], {})[process] = self._run
 
     def settle(self, now: float) -> None:
         """Compare what all processes have recorded; once in each run, at monotonic seconds."""
         oldest, self._run = self._run - _LATE_RUNS, self._run + 1
-        members = {one: {pid: run for pid, run in runs.items() if run >= oldest} for one, runs in self._members.items()}
+        members = {
+            one: {process: run for process, run in runs.items() if run >= oldest} for one, runs in self._members.items()
+        }
         self._members = {one: runs for one, runs in members.items() if runs}
         for collective, found in list(self._open.items()):
             found.runs += 1
@@ -83,8 +89,8 @@ class Arrivals:
                 del self._open[collective]
         if now - self._begin >= _PUBLISH_SECONDS:
             self.published = {
-                pid: Waiting(waited / count / 1e6, last / count)
-                for pid, (count, waited, last) in self._sums.items()
+                process: Waiting(waited / count / 1e6, last / count)
+                for process, (count, waited, last) in self._sums.items()
                 if count >= _LEAST
             }
             self._sums, self._begin = {}, now
@@ -92,15 +98,15 @@ class Arrivals:
     def _compare(self, found: _Open) -> None:
         if all(start for _, start in found.ranks.values()):
             latest = max(start for _, start in found.ranks.values())
-            waits = {pid: float(latest - start) for pid, (_, start) in found.ranks.items()}
+            waits = {process: float(latest - start) for process, (_, start) in found.ranks.items()}
         else:
             shortest = min(exec_us for exec_us, _ in found.ranks.values())
-            waits = {pid: exec_us - shortest for pid, (exec_us, _) in found.ranks.items()}
+            waits = {process: exec_us - shortest for process, (exec_us, _) in found.ranks.items()}
         if max(waits.values()) > _LONGEST_US:
             return  # the times of one of them are wrong
-        (_, last), (second, _) = sorted((wait, pid) for pid, wait in waits.items())[:2]
-        for pid, wait in waits.items():
-            sums = self._sums.setdefault(pid, [0, 0.0, 0])
+        (_, last), (second, _) = sorted((wait, process) for process, wait in waits.items())[:2]
+        for process, wait in waits.items():
+            sums = self._sums.setdefault(process, [0, 0.0, 0])
             sums[0] += 1
             sums[1] += wait
-            sums[2] += pid == last and second >= _LATE_US
+            sums[2] += process == last and second >= _LATE_US

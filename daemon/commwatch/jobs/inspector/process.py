@@ -152,7 +152,8 @@ class ProcessFile:
             return False
         if one.number % EACH == 0 and one.timing != "collective_cpu":
             starts = [kernel.kernel_start_ts for kernel in one.trace.kernel_events] if one.trace is not None else []
-            arrivals.take((of.id, one.operation, one.number), self.pid, one.exec_us, min(starts, default=0))
+            collective = (self.owner, of.id), one.operation, one.number
+            arrivals.take(collective, (self.owner, self.pid), one.exec_us, min(starts, default=0))
         return True
 
     def _take_operation(self, one: Collective | PointToPoint, kind: str, of: _Communicator, counts: Counts) -> bool:

@@ -225,7 +225,7 @@ class InspectorSource(Source):
         for process in self._processes.values():
             if not process.pid:
                 continue
-            result, waiting = process.window.result, self._arrivals.published.get(process.pid)
+            result, waiting = process.window.result, self._arrivals.published.get((process.owner, process.pid))
             is_current = result is not None and now - result.at <= max(STALE_SECONDS, 3 * result.seconds)
             yield ProcessReport(
                 process.pid,
