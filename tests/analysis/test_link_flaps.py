@@ -135,6 +135,14 @@ def test_flaps_are_recent_for_an_hour_and_counted_for_good(links: Links) -> None
     assert (links.total, links.recent(NVLINK)) == (1, None)
 
 
+def test_flaps_of_an_hour_ago_are_gone_whoever_reads_the_links_first(links: Links) -> None:
+    """A reading of the links looks for recent flaps, too, and comes before the next look at the node."""
+    links.nvlink(1, 0)
+    assert links.recent(NVLINK) == 1
+    links.nvlink(1, step=HOUR + 1)
+    assert links.recent(NVLINK) is None
+
+
 def test_counts_survive_a_restart_of_the_daemon(links: Links) -> None:
     """Two before it and one after it are three within the hour."""
     links.nvlink(1, 0, 1, 0, 1)

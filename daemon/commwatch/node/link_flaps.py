@@ -179,8 +179,7 @@ class LinkFlaps(Tracker):
         Args:
             now: monotonic seconds; so are the times.
         """
-        self._forget_old(now)
-        return {link.labels[1:]: times for link, times in self._times.items() if link.metric == NVLINK}  # type: ignore[misc]  # two labels
+        return {link.labels[1:]: times for link, times in self._recent(now).items() if link.metric == NVLINK}  # type: ignore[misc]  # two labels
 
     def pause(self) -> None:
         """Maintenance begins: what happens to links is meant, and what happened before it is being repaired."""
@@ -333,14 +332,14 @@ class LinkFlaps(Tracker):
             link = _Link(one.metric, one.labels, one.source)
             self._times[link] = sorted([*(when - _zero() for when in one.times), *self._times.get(link, ())])
 
-    def _forget_old(self, now: float) -> None:
+    def _recent(self, now: float) -> dict[_Link, list[float]]:
         self._use_kept()
         left = {link: [when for when in times if when > now - WINDOW_SECONDS] for link, times in self._times.items()}
-        self._times = {link: times for link, times in left.items() if times}
+        return {link: times for link, times in left.items() if times}
 
     def _show(self, now: float) -> None:
         """Show the flaps of the last hour by link: the largest number of those who saw it."""
-        self._forget_old(now)
+        self._times = self._recent(now)
         ports = self._interfaces_of_ports()
         found: dict[Series, int] = {}
         for link, times in self._times.items():
