@@ -335,11 +335,12 @@ def _words(site: Site) -> Mapping[str, str]:
         "xid_means": _of_number("xid", _XIDS_KNOWN, lambda one: f" ({one.name})"),
         "xid_meaning": _of_number("xid", _XIDS_KNOWN, lambda one: f" {one.meaning}"),
         "xid_cure": _of_number("xid", _XIDS_KNOWN, _cure_within, _RESET_GPU),
+        "xid_fatal_cure": _of_number("xid", _critical("xid", kernel.GPU_FAILED), _cure_within, _RESET_GPU),
         "xid_at": _XID_AT,
         "message_is": _of_label("message", {code: words for code, (_, words) in kernel.MESSAGE_CODES.items()}),
         "sxid_means": _of_number("sxid", _SXIDS_KNOWN, lambda one: f" ({one.name})"),
         "sxid_meaning": _of_number("sxid", _SXIDS_KNOWN, lambda one: f" {one.meaning}"),
-        "sxid_cure": _of_number("sxid", _SXIDS_KNOWN, _cure_within, _RESET_SWITCHES),
+        "sxid_cure": _of_number("sxid", _critical("sxid", _SXIDS_KNOWN), _cure_within, _RESET_SWITCHES),
         "sxid_warning_cure": _of_number("sxid", kernel.SWITCH_WARNS, _cure_within, _RESET_SWITCHES_LATER),
         # Without the label no cluster is chosen: behind a store of several Prometheus series may have one all the same.
         "node_dashboard": f"{site.dashboards}/d/commwatch-node?var-job={{{{ $labels.job }}}}"
@@ -376,6 +377,12 @@ def _of_number(
     choices = [f"if eq $labels.{kind} {' '.join(same)} }}}}{text}{{{{ " for text, same in by_words.items()]
     other = f"else }}}}{otherwise}{{{{ " if otherwise else ""
     return f"{{{{ {'else '.join(choices)}{other}end }}}}"
+
+
+def _critical(kind: Literal["xid", "sxid"], numbers: Iterable[str]) -> list[str]:
+    """Those whose advice holds where the driver calls them fatal; that of others is for the usual, lesser case."""
+    known = meanings(kind)
+    return [one for one in numbers if int(one) in known and known[int(one)].severity == "critical"]
 
 
 def _cure_within(meaning: Meaning) -> str:

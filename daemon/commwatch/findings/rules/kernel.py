@@ -111,7 +111,7 @@ def driver_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             code = "xid_fabric" if xid in FABRIC_FAILED else "xid_fatal"
             evidence, meaning = _counted(facts, Gpu.xids_fatal, gpu, xid, fatal, ", called fatal by the driver")
             evidence_of.setdefault((code, gpu_of(gpu)), []).append(
-                (msgspec.structs.replace(evidence, event=""), meaning)
+                (msgspec.structs.replace(evidence, event=""), _if_critical(meaning))
             )
         if is_known and count > nonfatal + fatal:
             code = "xid_gpu" if xid in GPU_FAILED else "xid_fabric"
@@ -140,6 +140,11 @@ def _counted(
     what = f"{'Xid' if kind == 'xid' else 'SXid'} {number}{name}{note}{_when(facts, at)}"
     meaning = known.meaning if known else ""
     return Evidence(what, count, "events", event=f"{kind} {number}", last_at=at, meaning=meaning), known
+
+
+def _if_critical(meaning: Meaning | None) -> Meaning | None:
+    """The meaning of an event that the driver calls fatal; None where its advice is for the usual, lesser case."""
+    return meaning if meaning is not None and meaning.severity == "critical" else None
 
 
 def _when(facts: Facts, at: float | None) -> str:
@@ -174,7 +179,7 @@ def switch_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
         fatal = count - nonfatal if sxid in SWITCH_FAILED else called_fatal
         if fatal:
             evidence, meaning = _counted(facts, NvSwitch.sxids, device, sxid, fatal)
-            evidence_of.setdefault(("sxid_fatal", switch), []).append((evidence, meaning))
+            evidence_of.setdefault(("sxid_fatal", switch), []).append((evidence, _if_critical(meaning)))
         if (sxid in SWITCH_FAILED or sxid in SWITCH_WARNS) and count > fatal:
             evidence, meaning = _counted(facts, NvSwitch.sxids, device, sxid, count - fatal, ", not fatal")
             meaning = None if sxid in SWITCH_FAILED else meaning  # its advice is for the fatal ones
