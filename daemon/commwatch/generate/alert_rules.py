@@ -191,8 +191,8 @@ EXTENDED_RECORDS = frozenset({
 })  # fmt: skip
 """Recorded for alerts of the extended set alone: no dashboard reads them."""
 
-_TIMES = re.compile(r"\{\{ \$value \}\}\s+times\b(?! as)")
-_COUNTED = re.compile(r"(\{\{ \$value \}\}\s+)(GPU|error|packet|direction|reading|process)(s|es)\b")
+_TIMES = re.compile(r"\{\{\s+\$value\s+\}\}\s+times\b(?! as)")
+_COUNTED = re.compile(r"(\{\{\s+\$value\s+\}\}\s+)(GPU|error|packet|direction|reading|process)(s|es)\b")
 
 _ALERT_BLOCK = re.compile(r"^( *)- alert: (\w+)\n(?:\1 +.*\n|\n)*", re.MULTILINE)
 _RECORD_BLOCK = re.compile(r"(?:^ *#.*\n)*^( *)- record: (\S+)\n(?:\1 +.*\n|\n)*", re.MULTILINE)
