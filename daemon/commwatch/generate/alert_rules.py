@@ -334,7 +334,7 @@ def _words(site: Site) -> Mapping[str, str]:
         "driver_cure": _of_label("reason", {reason: cure for reason, (_, cure) in DRIVER_FAULTS.items()}),
         "xid_means": _of_number("xid", _XIDS_KNOWN, lambda one: f" ({one.name})"),
         "xid_meaning": _of_number("xid", _XIDS_KNOWN, lambda one: f" {one.meaning}"),
-        "xid_cure": _of_number("xid", _XIDS_KNOWN, _cure_within, _RESET_GPU),
+        "xid_cure": _off_bus_cure(_of_number("xid", _XIDS_KNOWN, _cure_within, _RESET_GPU)),
         "xid_fatal_cure": _of_number("xid", _critical("xid", kernel.GPU_FAILED), _cure_within, _RESET_GPU),
         "xid_at": _XID_AT,
         "message_is": _of_label("message", {code: words for code, (_, words) in kernel.MESSAGE_CODES.items()}),
@@ -388,6 +388,12 @@ def _critical(kind: Literal["xid", "sxid"], numbers: Iterable[str]) -> list[str]
 def _cure_within(meaning: Meaning) -> str:
     """The advice within a sentence."""
     return meaning.cure[:1].lower() + meaning.cure[1:]
+
+
+def _off_bus_cure(otherwise: str) -> str:
+    """The advice where the kernel log says without an Xid that a GPU has fallen off its bus, and other words else."""
+    cure = _cure_within(meanings("xid")[int(kernel.OFF_BUS_XID)])
+    return f'{{{{ if eq $labels.message "fallen_off_bus" }}}}{cure}{{{{ else }}}}{otherwise}{{{{ end }}}}'
 
 
 def _of_label(label: str, texts: Mapping[str, str]) -> str:

@@ -153,6 +153,14 @@ def test_lines_without_a_number_count_as_the_xid_that_is_missing(message: str, c
     assert codes_by("xid_fabric", unnamed) == [(code, "node")]
 
 
+def test_a_gpu_off_its_bus_is_not_to_be_reset() -> None:
+    """No reset reaches it: the step is that of Xid 79, which is missing."""
+    old: Numbers = {XIDS: {(*GPU0, "74"): 0.0}}
+
+    [match] = seen_by("xid_fabric", facts_of({**old, MESSAGES: {(*GPU0, "fallen_off_bus"): 1.0}}, {10.0: old}))
+    assert match.next_step == meanings("xid")[79].cure
+
+
 @pytest.mark.parametrize(
     ("sxid", "codes"),
     [("20034", ["sxid_fatal"]), ("23017", ["sxid_fatal"]), ("10004", ["sxid_warning"]), ("20001", []), ("12021", [])],

@@ -94,6 +94,8 @@ MESSAGE_CODES: Mapping[str, tuple[str, str]] = {
     "nvlink_detection_failed": ("xid_gpu", "NVLink detection failed"),
 }
 """By line of the kernel log without a number: its finding, and its name."""
+OFF_BUS_XID = "79"
+"""The Xid that is missing where a line says that the GPU has fallen off its bus: no reset reaches it."""
 
 
 def driver_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
@@ -125,7 +127,8 @@ def driver_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             code, words = MESSAGE_CODES[message]
             at = facts.last_rise(Gpu.kernel_log_messages, gpu, message)
             evidence = Evidence(f"kernel log: {words}{_when(facts, at)}", count, "events", last_at=at)
-            evidence_of.setdefault((code, gpu_of(gpu)), []).append((evidence, None))
+            advised = meanings("xid")[int(OFF_BUS_XID)] if message == "fallen_off_bus" else None
+            evidence_of.setdefault((code, gpu_of(gpu)), []).append((evidence, advised))
     yield from _matches(evidence_of)
 
 
