@@ -98,6 +98,19 @@ def test_a_bond_that_has_the_default_route_is_counted_by_its_parts(node: Node) -
     assert set(node.shown()["seconds"]) == {("0", SLOT, "ens1f0")}
 
 
+def test_a_bond_beside_its_parts_is_not_counted_twice(node: Node) -> None:
+    """With ``physical_only: false`` it is an interface of its own, whose counters are the sum of theirs."""
+    (node.procfs / "net/route").write_text(HEAD + ROUTE.format("bond0", "0003"))
+    for _ in range(4):
+        node.name, node.master = "ens1f0", "bond0"
+        node.read(STEP)
+        whole = {
+            (f"commwatch_ethernet_{way}_bytes_total", ("bond0",)): node.now * 1e9 for way in ("transmit", "receive")
+        }
+        node.store.put("network", "bond0", block(whole, node.now), 1e9)
+    assert node.shown()["bytes_per_second"] == {("0", SLOT, "ens1f0"): 2e9}
+
+
 @pytest.mark.parametrize(
     "otherwise",
     [

@@ -191,8 +191,8 @@ EXTENDED_RECORDS = frozenset({
 })  # fmt: skip
 """Recorded for alerts of the extended set alone: no dashboard reads them."""
 
-_TIMES = re.compile(r"\{\{ \$value \}\}\s+times\b(?! as)")
-_COUNTED = re.compile(r"(\{\{ \$value \}\}\s+)(GPU|error|packet|direction|reading|process)(s|es)\b")
+_TIMES = re.compile(r"\{\{\s+\$value\s+\}\}\s+times\b(?! as)")
+_COUNTED = re.compile(r"(\{\{\s+\$value\s+\}\}\s+)(GPU|error|packet|direction|reading|process)(s|es)\b")
 
 _ALERT_BLOCK = re.compile(r"^( *)- alert: (\w+)\n(?:\1 +.*\n|\n)*", re.MULTILINE)
 _RECORD_BLOCK = re.compile(r"(?:^ *#.*\n)*^( *)- record: (\S+)\n(?:\1 +.*\n|\n)*", re.MULTILINE)
@@ -334,12 +334,13 @@ def _words(site: Site) -> Mapping[str, str]:
         "driver_cure": _of_label("reason", {reason: cure for reason, (_, cure) in DRIVER_FAULTS.items()}),
         "xid_means": _of_number("xid", _XIDS_KNOWN, lambda one: f" ({one.name})"),
         "xid_meaning": _of_number("xid", _XIDS_KNOWN, lambda one: f" {one.meaning}"),
-        "xid_cure": _of_number("xid", _XIDS_KNOWN, _cure_within, _RESET_GPU),
+        "xid_cure": _off_bus_cure(_of_number("xid", _XIDS_KNOWN, _cure_within, _RESET_GPU)),
+        "xid_fatal_cure": _of_number("xid", _critical("xid", kernel.GPU_FAILED), _cure_within, _RESET_GPU),
         "xid_at": _XID_AT,
         "message_is": _of_label("message", {code: words for code, (_, words) in kernel.MESSAGE_CODES.items()}),
         "sxid_means": _of_number("sxid", _SXIDS_KNOWN, lambda one: f" ({one.name})"),
         "sxid_meaning": _of_number("sxid", _SXIDS_KNOWN, lambda one: f" {one.meaning}"),
-        "sxid_cure": _of_number("sxid", _SXIDS_KNOWN, _cure_within, _RESET_SWITCHES),
+        "sxid_cure": _of_number("sxid", _critical("sxid", _SXIDS_KNOWN), _cure_within, _RESET_SWITCHES),
         "sxid_warning_cure": _of_number("sxid", kernel.SWITCH_WARNS, _cure_within, _RESET_SWITCHES_LATER),
         # Without the label no cluster is chosen: behind a store of several Prometheus series may have one all the same.
         "node_dashboard": f"{site.dashboards}/d/commwatch-node?var-job={{{{ $labels.job }}}}"
@@ -378,9 +379,21 @@ def _of_number(
     return f"{{{{ {'else '.join(choices)}{other}end }}}}"
 
 
+def _critical(kind: Literal["xid", "sxid"], numbers: Iterable[str]) -> list[str]:
+    """Those whose advice holds where the driver calls them fatal; that of others is for the usual, lesser case."""
+    known = meanings(kind)
+    return [one for one in numbers if int(one) in known and known[int(one)].severity == "critical"]
+
+
 def _cure_within(meaning: Meaning) -> str:
     """The advice within a sentence."""
     return meaning.cure[:1].lower() + meaning.cure[1:]
+
+
+def _off_bus_cure(otherwise: str) -> str:
+    """The advice where the kernel log says without an Xid that a GPU has fallen off its bus, and other words else."""
+    cure = _cure_within(meanings("xid")[int(kernel.OFF_BUS_XID)])
+    return f'{{{{ if eq $labels.message "fallen_off_bus" }}}}{cure}{{{{ else }}}}{otherwise}{{{{ end }}}}'
 
 
 def _of_label(label: str, texts: Mapping[str, str]) -> str:

@@ -133,12 +133,14 @@ class OverTcp(Tracker):
         if RDMA_ACTIVE not in states:
             return frozenset()
         routes = default_interfaces(self._procfs)
-        found = set()
+        found: set[str] = set()
+        bonds: set[str] = set()
         for device, block in self._store.group(_NETWORK).items():
             masters = {labels[3] for metric, labels in block.layout.series if metric == "commwatch_ethernet_info"}
             if device and (device in routes or masters & routes):
                 found.add(device)
-        return frozenset(found)
+                bonds |= masters
+        return frozenset(found - bonds)  # a bond that is counted as well has the bytes of its parts
 
     def _rates(self, interfaces: frozenset[str]) -> _Rates | None:
         """None where something was not read, or for the first time."""

@@ -119,6 +119,26 @@ def test_an_sxid_is_as_grave_as_its_line_says() -> None:
     assert [one.code for one in seen_by("sxid_fatal", facts_of(now, history))] == ["sxid_warning"]
 
 
+@pytest.mark.parametrize(("xid", "is_its_own"), [("62", True), ("31", False), ("92", False), ("94", False)])
+def test_the_advice_for_a_lesser_event_is_not_given_for_a_fatal_one(xid: str, is_its_own: bool) -> None:
+    """A number that a program can cause usually asks to look at the program; called fatal, the GPU is at fault."""
+    now: Numbers = {**xids(xid, 1.0), "commwatch_gpu_xid_fatal_events_total": {(*GPU0, xid): 1.0}}
+
+    [match] = seen_by("xid_fabric", facts_of(now, {10.0: xids(xid, 0.0)}))
+    assert match.code == "xid_fatal"
+    assert match.evidence[0].meaning == meanings("xid")[int(xid)].meaning
+    assert match.next_step == (meanings("xid")[int(xid)].cure if is_its_own else "")
+
+
+@pytest.mark.parametrize("sxid", ["10004", "12021", "12028"])
+def test_nor_for_a_fatal_event_of_a_switch(sxid: str) -> None:
+    fatal = "commwatch_nvswitch_sxid_fatal_events_total"
+    now: Numbers = {SXIDS: {(SWITCH, sxid): 1.0}, fatal: {(SWITCH, sxid): 1.0}}
+
+    [match] = seen_by("sxid_fatal", facts_of(now, {10.0: {SXIDS: {(SWITCH, sxid): 0.0}}}))
+    assert (match.code, match.next_step) == ("sxid_fatal", "")
+
+
 @pytest.mark.parametrize(
     ("message", "code"),
     [("fallen_off_bus", "xid_fabric"), ("gsp_errors_limited", "xid_gpu"), ("nvlink_detection_failed", "xid_gpu")],
@@ -131,6 +151,14 @@ def test_lines_without_a_number_count_as_the_xid_that_is_missing(message: str, c
 
     assert codes_by("xid_fabric", told) == [(code, "gpu/0000:17:00.0")]
     assert codes_by("xid_fabric", unnamed) == [(code, "node")]
+
+
+def test_a_gpu_off_its_bus_is_not_to_be_reset() -> None:
+    """No reset reaches it: the step is that of Xid 79, which is missing."""
+    old: Numbers = {XIDS: {(*GPU0, "74"): 0.0}}
+
+    [match] = seen_by("xid_fabric", facts_of({**old, MESSAGES: {(*GPU0, "fallen_off_bus"): 1.0}}, {10.0: old}))
+    assert match.next_step == meanings("xid")[79].cure
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,8 @@ MESSAGE_CODES: Mapping[str, tuple[str, str]] = {
     "nvlink_detection_failed": ("xid_gpu", "NVLink detection failed"),
 }
 """By line of the kernel log without a number: its finding, and its name."""
+OFF_BUS_XID = "79"
+"""The Xid that is missing where a line says that the GPU has fallen off its bus: no reset reaches it."""
 
 
 def driver_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
@@ -111,7 +113,7 @@ def driver_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             code = "xid_fabric" if xid in FABRIC_FAILED else "xid_fatal"
             evidence, meaning = _counted(facts, Gpu.xids_fatal, gpu, xid, fatal, ", called fatal by the driver")
             evidence_of.setdefault((code, gpu_of(gpu)), []).append(
-                (msgspec.structs.replace(evidence, event=""), meaning)
+                (msgspec.structs.replace(evidence, event=""), _if_critical(meaning))
             )
         if is_known and count > nonfatal + fatal:
             code = "xid_gpu" if xid in GPU_FAILED else "xid_fabric"
@@ -125,7 +127,8 @@ def driver_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             code, words = MESSAGE_CODES[message]
             at = facts.last_rise(Gpu.kernel_log_messages, gpu, message)
             evidence = Evidence(f"kernel log: {words}{_when(facts, at)}", count, "events", last_at=at)
-            evidence_of.setdefault((code, gpu_of(gpu)), []).append((evidence, None))
+            advised = meanings("xid")[int(OFF_BUS_XID)] if message == "fallen_off_bus" else None
+            evidence_of.setdefault((code, gpu_of(gpu)), []).append((evidence, advised))
     yield from _matches(evidence_of)
 
 
@@ -140,6 +143,11 @@ def _counted(
     what = f"{'Xid' if kind == 'xid' else 'SXid'} {number}{name}{note}{_when(facts, at)}"
     meaning = known.meaning if known else ""
     return Evidence(what, count, "events", event=f"{kind} {number}", last_at=at, meaning=meaning), known
+
+
+def _if_critical(meaning: Meaning | None) -> Meaning | None:
+    """The meaning of an event that the driver calls fatal; None where its advice is for the usual, lesser case."""
+    return meaning if meaning is not None and meaning.severity == "critical" else None
 
 
 def _when(facts: Facts, at: float | None) -> str:
@@ -174,7 +182,7 @@ def switch_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
         fatal = count - nonfatal if sxid in SWITCH_FAILED else called_fatal
         if fatal:
             evidence, meaning = _counted(facts, NvSwitch.sxids, device, sxid, fatal)
-            evidence_of.setdefault(("sxid_fatal", switch), []).append((evidence, meaning))
+            evidence_of.setdefault(("sxid_fatal", switch), []).append((evidence, _if_critical(meaning)))
         if (sxid in SWITCH_FAILED or sxid in SWITCH_WARNS) and count > fatal:
             evidence, meaning = _counted(facts, NvSwitch.sxids, device, sxid, count - fatal, ", not fatal")
             meaning = None if sxid in SWITCH_FAILED else meaning  # its advice is for the fatal ones
