@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commwatch.node.run import Collected
+from commwatch.readings import Absence
 from commwatch_exporters.snapshot import Series, Value
 from support.examples import examples
 from support.fed_daemon import FedDaemon
@@ -131,6 +133,25 @@ def test_the_peak_is_the_highest_of_a_minute(node: FedDaemon) -> None:
 
     assert peaks[0] == NOTHING
     assert [peaks[place] for place in (1, 61, 62, 63)] == [(1.0, 0.0), (1.0, 0.0), (0.2, 0.0), (0.04, 0.0)]
+
+
+def test_one_missed_reading_keeps_the_peak_and_the_rate(node: FedDaemon) -> None:
+    """While it lasts there is no value; the next rate spans it, and a pause ends both."""
+    gpu = Gpu(node)
+    gpu.read([UP, 0, 0] * 2, [UP, 25e9, 0] * 2)
+    node.clock.now += 1.0
+    node.feed("nvml_nvlink", Collected({}, [Absence(SLOT, "unreadable", "x")], 0.01))
+    node.observe()
+    assert gpu.use() == gpu.use("peak_ratio") == NOTHING
+
+    gpu.read([UP, 35e9, 0] * 2)
+    assert gpu.use() == (0.2, 0.0)
+    assert gpu.use("peak_ratio") == (1.0, 0.0)
+
+    node.pause()
+    node.resume()
+    gpu.read([UP, 45e9, 0] * 2)
+    assert gpu.use() == gpu.use("peak_ratio") == NOTHING
 
 
 COUNTS = st.none() | st.integers(min_value=0, max_value=2**63)

@@ -50,6 +50,7 @@ _FAMILIES: Final = {
     ),
 }
 """By collector."""
+_PORTS: Final = frozenset({"network", "rdma"})
 
 
 class _Peak:
@@ -168,11 +169,19 @@ class Uses(Tracker):
         return frozenset(), self._inventory.pcie_capacity(key)
 
     def on_tick(self, now: float) -> None:
-        """Forget the devices that are not read; no rate spans the time in which they were not."""
-        for collector, devices in self._devices.items():
-            for key in devices.keys() - self._store.devices(collector):
-                del devices[key]
-                self._store.drop(_FAMILIES[collector].group, key)
+        """Drop the use of devices that are not read. Interfaces come and go by the thousand: those are forgotten."""
+        for collector, family in _FAMILIES.items():
+            here = self._store.devices(collector)
+            for key in self._store.devices(family.group) - here:
+                self._store.drop(family.group, key)
+            if collector in _PORTS:
+                for key in self._devices[collector].keys() - here:
+                    del self._devices[collector][key]
+
+    def pause(self) -> None:
+        """Start again with the GPUs: no rate spans the pause."""
+        for collector in _FAMILIES.keys() - _PORTS:
+            self._devices[collector].clear()
 
 
 def _total(values: Sequence[Value], previous: Sequence[Value], places: _Places) -> int | float | None:
