@@ -11,7 +11,7 @@ import pytest
 from commwatch.jobs.over_tcp import GROUP, OverTcp, default_interfaces
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
-from commwatch_exporters.snapshot import Value
+from commwatch_exporters.snapshot import Series, Value
 from support.core import ScriptedReader, block, collected, collector
 from support.facts import shipped
 
@@ -104,7 +104,7 @@ def test_a_bond_beside_its_parts_is_not_counted_twice(node: Node) -> None:
     for _ in range(4):
         node.name, node.master = "ens1f0", "bond0"
         node.read(STEP)
-        whole = {
+        whole: dict[Series, Value] = {
             (f"commwatch_ethernet_{way}_bytes_total", ("bond0",)): node.now * 1e9 for way in ("transmit", "receive")
         }
         node.store.put("network", "bond0", block(whole, node.now), 1e9)
