@@ -89,7 +89,8 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
         def node(preset: str, *measures: Measure) -> Node:
             whole = stack.enter_context(whole_node(preset, tmp_path, monkeypatch))
             one = Node(whole, tmp_path, *measures)
-            monkeypatch.setattr(probe_node, "time", one)
+            # After the node's own clock, and so put back before it.
+            stack.enter_context(monkeypatch.context()).setattr(probe_node, "time", one)
             return one
 
         yield node
