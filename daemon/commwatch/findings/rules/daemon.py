@@ -290,7 +290,7 @@ DAEMON = RuleSet(
             role="state",
             meaning="It crashed or hung several times within an hour and was replaced. Readings have gaps.",
             next_step="commwatch check-config --runtime on the node says which source ends; report it with "
-            "commwatch diagnose --bundle.",
+            "commwatch diagnose --bundle FILE.",
             alert="CommwatchWorkerRestarting",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -331,7 +331,7 @@ DAEMON = RuleSet(
             severity="warning",
             role="state",
             meaning="A rule that detects faults failed. Its faults are unknown.",
-            next_step="Report it with commwatch diagnose --bundle: it is a defect of commwatch.",
+            next_step="Report it with commwatch diagnose --bundle FILE: it is a defect of commwatch.",
             alert="CommwatchRuleFailing",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,

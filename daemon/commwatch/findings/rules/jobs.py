@@ -203,8 +203,7 @@ JOBS = RuleSet(
             meaning="The log of a job shows that it runs without RDMA, GPUDirect or NVLink, which this node has: it is "
             "slow. The log is written when a job starts, so that the finding closes after an hour although the job "
             "may go on.",
-            next_step="Check in the job's container what the finding names (docs/using/nccl-logs.md); commwatch "
-            "diagnose --log shows the line.",
+            next_step="Check in the job's container what the finding names; commwatch diagnose --log shows the line.",
             alert="CommwatchNcclTransportFallback",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,

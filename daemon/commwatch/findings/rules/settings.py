@@ -39,7 +39,7 @@ SETTINGS = RuleSet(
             role="fault",
             quantities=("settings",),
             meaning="GPU processes run with a setting that disables a path between GPUs, an adapter or the choice of "
-            "algorithm (docs/using/nccl-settings.md).",
+            "algorithm.",
             next_step="Have the job's owner remove it; commwatch diagnose explains it and never shows its value.",
             alert="CommwatchNcclSettingHarmful",
             opens_after=_OPENS_AFTER,
@@ -51,7 +51,7 @@ SETTINGS = RuleSet(
             role="fault",
             quantities=("settings",),
             meaning="GPU processes run with a setting that costs speed or hides errors on most nodes, perhaps on "
-            "purpose (docs/using/nccl-settings.md).",
+            "purpose.",
             next_step="Measure with and without it, or ask the job's owner.",
             opens_after=_OPENS_AFTER,
         ),
