@@ -16,7 +16,18 @@ import pytest
 
 from commwatch.__main__ import COMMANDS, build_parser, main
 from commwatch.commands import check_config, inventory
-from commwatch.config.settings import Config, NcclLogsSection, NetworkSection, Paths, Probes, Simulation, Sources, Web
+from commwatch.config.settings import (
+    Config,
+    Metrics,
+    NcclLogsSection,
+    NetworkSection,
+    Otlp,
+    Paths,
+    Probes,
+    Simulation,
+    Sources,
+    Web,
+)
 from commwatch.errors import CommwatchError, ConfigError
 from commwatch.node.inventory_state import origin_words
 from commwatch.node.run import Collected
@@ -285,6 +296,17 @@ def test_a_source_without_a_path_is_off(capsys: Output) -> None:
     }
     logs = Config(sources=Sources(nccl_logs=NcclLogsSection(paths=("/var/log/nccl",))))
     assert check(capsys, logs, runtime=False)[1]["sources"][1].endswith("services, nccl_logs, nccl_settings")
+
+
+def test_a_collector_needs_the_extra(tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it nothing would be sent: exit code 1, and the command that installs it."""
+    config = bare(tmp_path, metrics=Metrics(otlp=Otlp(endpoint="http://collector:4318")))
+    monkeypatch.setitem(sys.modules, "commwatch_exporters.otlp", None)
+
+    code, checks = check(capsys, config, runtime=False)
+
+    assert (code, checks["OpenTelemetry"][0]) == (1, "failed")
+    assert "pip install 'commwatch[otlp]'" in checks["OpenTelemetry"][1]
 
 
 def test_wrong_thresholds_are_a_wrong_configuration(tmp_path: Path) -> None:

@@ -71,6 +71,11 @@ def run(args: argparse.Namespace, config: Config) -> int:
         checks.append(Check("marks", "ok", f"{len(read_floors(Path(config.marks)).floors)} floors"))
     if config.web.config_file:
         checks += _web_checks(Path(config.web.config_file))
+    if endpoint := config.metrics.otlp.endpoint:
+        from commwatch.service.otlp_sender import why_no_otlp
+
+        problem = why_no_otlp()
+        checks.append(Check("OpenTelemetry", "failed" if problem else "ok", problem or f"sent to {endpoint}"))
     if config.probes.python and not args.runtime and (problem := why_no_torch(config.probes.python)):
         checks.append(Check("probe", "failed", problem))
     if args.runtime:
