@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,15 +16,16 @@ from support.otlp import attributes, points, receiving
 
 
 def test_a_collector_gets_what_the_daemon_exposes(tmp_path: Path) -> None:
-    """From the start on, at the interval, beside the endpoint."""
+    """As soon as the configuration names it, at the interval, beside the endpoint."""
     config = tmp_path / "commwatch.yaml"
-    with receiving() as receiver:
+    config.write_text("{}")
+    with receiving() as receiver, running(tmp_path, "--config.file", str(config), "--simulate", "a10x2") as daemon:
         config.write_text(json.dumps({"metrics": {"otlp": {"endpoint": receiver.endpoint, "interval": "1s"}}}))
-        with running(tmp_path, "--config.file", str(config), "--simulate", "a10x2") as daemon:
-            daemon.until(lambda: len(receiver.requests) > 1)
-            [build] = points(receiver.metrics["commwatch_build_info"])
-            gpus = points(receiver.metrics["commwatch_gpu_state"])
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.until(lambda: len(receiver.requests) > 1)
+        [build] = points(receiver.metrics["commwatch_build_info"])
+        gpus = points(receiver.metrics["commwatch_gpu_state"])
 
-            assert attributes(build)["version"] == __version__
-            assert [attributes(one)["hw.id"] for one in gpus] == [attributes(one)["pci_bus_id"] for one in gpus]
-            assert len(gpus) == 2
+        assert attributes(build)["version"] == __version__
+        assert [attributes(one)["hw.id"] for one in gpus] == [attributes(one)["pci_bus_id"] for one in gpus]
+        assert len(gpus) == 2
