@@ -14,12 +14,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "packaging/helm/commwatch"
 MANIFESTS = {
-    "commwatch.yaml": ("serviceaccount", "configmap", "daemonset"),
-    "podmonitor.yaml": ("podmonitor",),
+    "commwatch.yaml": ("serviceaccount", "configmap", "service", "daemonset"),
+    "podmonitor.yaml": ("monitor",),
 }
 """Each file of packaging/kubernetes that is rendered, and its templates."""
 TARGET = ROOT / "packaging/kubernetes"
-OPTIONS = ("--namespace=commwatch", "--set=image.repository=commwatch,podMonitor.enabled=true")
+OPTIONS = ("--namespace=commwatch", "--set=image.repository=commwatch,monitor.kind=PodMonitor")
 
 
 def digest() -> str:

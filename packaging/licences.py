@@ -25,6 +25,10 @@ GROUPS: Mapping[str, tuple[str, str]] = {
         "torch",
         "What the ranks of probes need. deb, rpm and the image `core` come without it.",
     ),
+    "otlp": (
+        "With `[otlp]`",
+        "What sends the metrics to an OpenTelemetry collector. deb, rpm and images come without it.",
+    ),
 }
 """By extra, and torch by itself: a package stands in the first group that brings it."""
 HEAD = """# Licences of dependencies

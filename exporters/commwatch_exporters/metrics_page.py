@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import gzip
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from http import HTTPStatus
+from itertools import chain
+from typing import TypeAlias
 from urllib.parse import parse_qsl
 
 from prometheus_client import PROCESS_COLLECTOR, CollectorRegistry, ProcessCollector
+from prometheus_client import Metric as Family
 from prometheus_client.registry import Collector
 
 from commwatch_exporters.catalogue import SECTIONS
@@ -22,6 +25,7 @@ from commwatch_exporters.negotiation import Format, accepts_gzip, choose_format
 from commwatch_exporters.node_collector import NodeCollector
 from commwatch_exporters.snapshot import Snapshot
 
+Families: TypeAlias = Iterator[Family]
 OWN_SECONDS = 5.0
 """Highest age of the process's own metrics: the library takes as long for 150 samples as ours for 3,000. If a part of
 the node comes or goes, which often changes them, they are read again at once."""
@@ -126,6 +130,12 @@ class MetricsPage:
         snapshot = self._snapshot()
         own = self._own_text(snapshot, Format.TEXT, self._own_names - PROCESS_METRICS)
         return self._node.text(snapshot, Format.TEXT).encode() + own
+
+    def families(self) -> Families:
+        """What the page shows as of this call. Another thread may take it, in which those of the node are made."""
+        snapshot = self._snapshot()
+        own = list(self._own.restricted_registry(self._own_names - snapshot.unexported).collect())
+        return chain(NodeCollector(lambda: snapshot, without=self._own_names).collect(), own)
 
     def _whole(self, page_format: Format) -> Body:
         snapshot, now = self._snapshot(), self._monotonic()

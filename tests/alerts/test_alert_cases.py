@@ -65,7 +65,7 @@ def test_a_case_is_written_out(tmp_path: Path) -> None:
     annotations = {
         "summary": "Link 11 is slow.",
         "description": "Node a is slow.",
-        "runbook_url": "http://a/runbooks/X.md",
+        "runbook_url": "http://a:28029/runbooks/X.md",
         "dashboard_url": "http://localhost:3000/d/commwatch-node?var-job=commwatch&var-instance=a",
     }
     expected = [{"exp_labels": labels, "exp_annotations": annotations}]

@@ -167,6 +167,35 @@ def test_links_that_nobody_can_open_are_a_warning(tmp_path: Path, capsys: pytest
     assert "--dashboards" not in line
 
 
+@pytest.mark.prometheus
+@pytest.mark.parametrize(
+    ("instance", "link"),
+    [
+        ("node7:28029", "http://node7:28029/runbooks/CommwatchNvlinkDown.md"),
+        ("node7:9999", "http://node7:9999/runbooks/CommwatchNvlinkDown.md"),
+        ("node7.example", "http://node7.example:28029/runbooks/CommwatchNvlinkDown.md"),
+        ("10.0.0.7", "http://10.0.0.7:28029/runbooks/CommwatchNvlinkDown.md"),
+        ("[fd00::7]:28029", "http://[fd00::7]:28029/runbooks/CommwatchNvlinkDown.md"),
+    ],
+)
+def test_the_link_to_a_runbook_has_a_port(tmp_path: Path, instance: str, link: str) -> None:
+    """That of the label ``instance``; of a name alone, which relabelling gives, that of the daemon's default."""
+    annotations = {"runbook_url": ALERT_RULES["CommwatchNvlinkDown"]["annotations"]["runbook_url"]}
+    rule = {"alert": "A", "expr": "up", "annotations": annotations}
+    rules, case = tmp_path / "rules.json", tmp_path / "case.json"
+    rules.write_text(json.dumps({"groups": [{"name": "g", "rules": [rule]}]}), encoding="utf-8")
+    expected = {"exp_labels": {"instance": instance}, "exp_annotations": {"runbook_url": link}}
+    test = {
+        "input_series": [{"series": f'up{{instance="{instance}"}}', "values": "1"}],
+        "alert_rule_test": [{"eval_time": "0", "alertname": "A", "exp_alerts": [expected]}],
+    }
+    case.write_text(json.dumps({"rule_files": [str(rules)], "tests": [test]}), encoding="utf-8")
+
+    result = promtool("test", "rules", case)
+
+    assert result.returncode == 0, result.stdout
+
+
 def test_bad_thresholds_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A wrong thresholds file and a duration that rules cannot hold are errors, not tracebacks."""
     own = tmp_path / "own.yaml"

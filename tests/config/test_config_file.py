@@ -85,6 +85,8 @@ def test_a_flag_goes_over_the_file(tmp_path: Path) -> None:
         ("textfile:\n  path: /var/commwatch.txt\n", 2, "textfile.path", "got '/var/commwatch.txt'"),
         ("textfile:\n  path: commwatch.prom\n", 2, "textfile.path", "got 'commwatch.prom'"),
         ("textfile: {interval: 500ms}\n", 1, "textfile", "interval must be at least 1s"),
+        ("metrics: {otlp: {interval: 500ms}}\n", 1, "metrics.otlp", "interval must be at least 1s"),
+        ("metrics: {otlp: {endpoint: 'collector:4317'}}\n", 1, "metrics.otlp.endpoint", "got 'collector:4317'"),
         ("sources:\n  network: {interval: 1ms}\n", 2, "sources.network", "interval must be at least 50ms"),
         (
             "sources:\n  nccl_logs: {paths: [logs]}\n",

@@ -16,7 +16,18 @@ import pytest
 
 from commwatch.__main__ import COMMANDS, build_parser, main
 from commwatch.commands import check_config, inventory
-from commwatch.config.settings import Config, NcclLogsSection, NetworkSection, Paths, Probes, Simulation, Sources, Web
+from commwatch.config.settings import (
+    Config,
+    Metrics,
+    NcclLogsSection,
+    NetworkSection,
+    Otlp,
+    Paths,
+    Probes,
+    Simulation,
+    Sources,
+    Web,
+)
 from commwatch.errors import CommwatchError, ConfigError
 from commwatch.node.inventory_state import origin_words
 from commwatch.node.run import Collected
@@ -271,6 +282,33 @@ def test_without_runtime_only_the_configuration_is_checked(tmp_path: Path, capsy
     assert not (tmp_path / "state").exists()
 
 
+def test_a_source_without_a_path_is_off(capsys: Output) -> None:
+    """It is enabled and reads nothing; the setting that is missing is named."""
+    code, checks = check(capsys, Config(), runtime=False)
+
+    assert (code, checks["sources"]) == (
+        0, ("on", "nvml, network, pci, kernel_log, rdma, ethtool, services, nccl_settings")
+    )  # fmt: skip
+    assert {what: found for what, found in checks.items() if what.startswith("source ")} == {
+        "source nccl_logs": ("off", "no log is configured (sources.nccl_logs.paths)"),
+        "source nccl_inspector": ("off", "no folder is configured (sources.nccl_inspector.paths)"),
+        "source flight_recorder": ("off", "no folder is configured (sources.flight_recorder.paths)"),
+    }
+    logs = Config(sources=Sources(nccl_logs=NcclLogsSection(paths=("/var/log/nccl",))))
+    assert check(capsys, logs, runtime=False)[1]["sources"][1].endswith("services, nccl_logs, nccl_settings")
+
+
+def test_a_collector_needs_the_extra(tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it nothing would be sent: exit code 1, and the command that installs it."""
+    config = bare(tmp_path, metrics=Metrics(otlp=Otlp(endpoint="http://collector:4318")))
+    monkeypatch.setitem(sys.modules, "commwatch_exporters.otlp", None)
+
+    code, checks = check(capsys, config, runtime=False)
+
+    assert (code, checks["OpenTelemetry"][0]) == (1, "failed")
+    assert "pip install 'commwatch[otlp]'" in checks["OpenTelemetry"][1]
+
+
 def test_wrong_thresholds_are_a_wrong_configuration(tmp_path: Path) -> None:
     """The error is the one of the configuration: exit code 2."""
     file = tmp_path / "thresholds.yaml"
@@ -302,7 +340,7 @@ def test_logs_that_are_configured_are_looked_for(tmp_path: Path, capsys: Output)
         return check(capsys, bare(tmp_path / "state", sources=sources))[1]["source nccl_logs"]
 
     assert verdict(f"{tmp_path}/*.log") == ("ok", "logs that can be followed: 1")
-    assert verdict() == ("absent", "no log is configured (sources.nccl_logs.paths)")
+    assert verdict() == ("off", "no log is configured (sources.nccl_logs.paths)")
 
 
 def test_a_taken_address_is_a_failure(tmp_path: Path, capsys: Output) -> None:

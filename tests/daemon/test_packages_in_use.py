@@ -44,7 +44,7 @@ def loaded_in(pid: int, daemon: Daemon, folder: Path) -> set[str]:
 
 
 def test_daemon_and_reader_import_what_they_are_for_and_no_more(tmp_path: Path) -> None:
-    """The scheduler, the log and the configuration in the daemon, NVML in its reader, torch in neither."""
+    """Scheduler, log and configuration in the daemon, NVML in its reader, torch and OpenTelemetry in none."""
     (tmp_path / "sitecustomize.py").write_text(SHOW)
     config = tmp_path / "commwatch.yaml"
     config.write_text("log: {level: info}\n")
@@ -56,7 +56,7 @@ def test_daemon_and_reader_import_what_they_are_for_and_no_more(tmp_path: Path) 
         reader = loaded_in(names["commwatch-nvml"], daemon, tmp_path)
 
     assert OF_THE_DAEMON - own == set()
-    assert {"torch", "pynvml"} & own == set()
+    assert {"torch", "pynvml", "opentelemetry"} & own == set()
     assert OF_A_READER - reader == set()
     assert OF_OTHERS & reader == set()
 

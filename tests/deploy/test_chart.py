@@ -133,7 +133,16 @@ def test_the_pod_monitor_gives_the_labels_that_the_rules_expect(pod: dict[str, A
     [endpoint] = monitor["podMetricsEndpoints"]
     labels = {one.get("targetLabel") for one in endpoint["relabelings"]}
 
-    assert monitor["jobLabel"] == "app.kubernetes.io/name"
+    assert {"targetLabel": "job", "replacement": "commwatch"} in endpoint["relabelings"]
     assert monitor["selector"]["matchLabels"]["app.kubernetes.io/name"] == "commwatch"
     assert endpoint["port"] == pod["containers"][0]["ports"][0]["name"]
     assert {"instance", "node"} <= labels
+
+
+def test_the_service_leads_to_the_pods(manifests: dict[str, dict[str, Any]]) -> None:
+    """To each of them: with one address a scrape would reach any node, and pods would get a variable COMMWATCH_PORT."""
+    service = manifests["Service"]["spec"]
+
+    assert service["selector"] == manifests["DaemonSet"]["spec"]["selector"]["matchLabels"]
+    assert service["clusterIP"] == "None"
+    assert [port["targetPort"] for port in service["ports"]] == ["metrics"]

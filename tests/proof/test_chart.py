@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ import pytest
 import yaml
 
 from commwatch.__main__ import main
+from commwatch_exporters.http_server import HttpServer, Limits, Request, Response
 from support.daemon import ROOT, environment
+from support.http import serving
 from support.waiting import until
 
 sys.path.insert(0, str(ROOT / "packaging"))
@@ -41,10 +45,13 @@ ALL: dict[str, Any] = {
     "env": [{"name": "TZ", "value": "UTC"}],
     "extraVolumes": [{"name": "logs", "hostPath": {"path": "/var/log/nccl"}}],
     "extraVolumeMounts": [{"name": "logs", "mountPath": "/var/log/nccl", "readOnly": True}],
-    "podMonitor": {"enabled": True, "labels": {"release": "p"}, "cluster": "east", "endpoint": {"honorLabels": True}},
+    "monitor": {
+        "kind": "PodMonitor", "labels": {"release": "p"}, "cluster": "east", "endpoint": {"honorLabels": True},
+    },
+    "networkPolicy": {"enabled": True, "from": [{"namespaceSelector": {"matchLabels": {"team": "watch"}}}]},
     "prometheusRule": {"enabled": True, "labels": {"release": "p"}, "runbooks": "https://w/r", "grafana": "https://g"},
     "dashboards": {"enabled": True, "annotations": {"folder": "fabric"}},
-}
+}  # fmt: skip
 CASES: dict[str, dict[str, Any]] = {
     "least": IMAGE,
     "all": ALL,
@@ -52,6 +59,11 @@ CASES: dict[str, dict[str, Any]] = {
     "no probes, no root, no state": {
         **IMAGE, "config": {"probes": {"enabled": False}}, "runAsUser": 65532, "state": {"hostPath": ""},
         "runtimeClassName": "", "priorityClassName": "", "serviceAccount": {"create": False, "name": "other"},
+    },
+    "ServiceMonitor and other names": {
+        **IMAGE, "monitor": {"kind": "ServiceMonitor"}, "networkPolicy": {"enabled": True}, "nameOverride": "links",
+        "fullnameOverride": "gpu-links", "prometheusRule": {"enabled": True},
+        "port": 9999, "web": {"secretName": "web", "scheme": "HTTPS"},
     },
 }  # fmt: skip
 
@@ -118,14 +130,125 @@ def test_kustomize_names_the_image() -> None:
 
 
 @pytest.mark.parametrize(
+    ("release", "overrides", "name"),
+    [
+        ("commwatch", {}, "commwatch"),
+        ("my-commwatch", {}, "my-commwatch"),
+        ("fabric", {}, "fabric-commwatch"),
+        ("fabric", {"nameOverride": "links"}, "fabric-links"),
+        ("fabric", {"nameOverride": "links", "fullnameOverride": "gpu"}, "gpu"),
+        ("f" * 53, {}, f"{'f' * 53}-commwatch"),
+        ("fabric", {"fullnameOverride": "g" * 70}, "g" * 63),
+    ],
+)
+def test_names_of_resources(release: str, overrides: dict[str, str], name: str) -> None:
+    """Those that users of other charts expect, none longer than Kubernetes admits."""
+    values = {**IMAGE, "monitor": {"kind": "PodMonitor"}, "networkPolicy": {"enabled": True}, **overrides}
+    done = helm("template", release, CHART, values=values)
+    found = {one["metadata"]["name"] for one in yaml.safe_load_all(done.stdout) if one["kind"] != "Pod"}
+
+    assert found == {name}
+    assert len(name) <= 63
+
+
+@pytest.mark.parametrize("values", CASES.values(), ids=CASES)
+def test_who_selects_the_pods(values: dict[str, Any]) -> None:
+    """DaemonSet, Service, monitor and policy select the daemon's pods, and nothing selects that of helm test."""
+    documents = rendered(values)
+    [daemonset], [test] = of_kind(documents, "DaemonSet"), of_kind(documents, "Pod")
+    pod = daemonset["spec"]["template"]["metadata"]["labels"]
+    selectors = [
+        *(one["spec"]["selector"]["matchLabels"] for one in (daemonset, *of_kind(documents, "PodMonitor"))),
+        *(one["spec"]["selector"] for one in of_kind(documents, "Service")),
+        *(one["spec"]["podSelector"]["matchLabels"] for one in of_kind(documents, "NetworkPolicy")),
+    ]
+
+    for selector in selectors:
+        assert selector.items() <= pod.items()
+        assert not selector.items() <= test["metadata"]["labels"].items()
+    [service] = of_kind(documents, "Service")
+    for monitor in of_kind(documents, "ServiceMonitor"):
+        assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+
+
+def test_either_monitor_gives_the_same_labels() -> None:
+    """One in place of the other goes on with the same series."""
+    relabelings = []
+    for kind, key in (("PodMonitor", "podMetricsEndpoints"), ("ServiceMonitor", "endpoints")):
+        [monitor] = of_kind(rendered({**IMAGE, "monitor": {"kind": kind}}), kind)
+        [endpoint] = monitor["spec"][key]
+        relabelings.append(endpoint["relabelings"])
+
+    assert relabelings[0] == relabelings[1]
+
+
+def test_the_policy_lets_those_in_that_it_names() -> None:
+    """And the pod of helm test."""
+    documents = rendered(ALL)
+    [policy], [test] = of_kind(documents, "NetworkPolicy"), of_kind(documents, "Pod")
+    [rule] = policy["spec"]["ingress"]
+
+    assert rule["from"] == [*ALL["networkPolicy"]["from"], {"podSelector": {"matchLabels": test["metadata"]["labels"]}}]
+    assert [port["port"] for port in rule["ports"]] == ["metrics"]
+
+
+@pytest.mark.parametrize("status", [HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE])
+def test_helm_test_asks_the_endpoint(status: HTTPStatus) -> None:
+    """The command of its pod, against a real endpoint: it fails if the endpoint does."""
+    asked = []
+
+    def healthz(request: Request) -> Response:
+        asked.append(request.path)
+        return Response(status, b"")
+
+    async def serve() -> int:
+        async with serving(HttpServer({"/healthz": healthz}, Limits())) as port:
+            [pod] = of_kind(rendered({**IMAGE, "fullnameOverride": "127.0.0.1", "port": port}), "Pod")
+            program, *arguments = pod["spec"]["containers"][0]["command"]
+            assert program == "/opt/commwatch/bin/python3"
+            child = await asyncio.create_subprocess_exec(sys.executable, *arguments)
+            return await child.wait()
+
+    assert (asyncio.run(serve()) == 0) is (status is HTTPStatus.OK)
+    assert asked == ["/healthz"]
+
+
+@pytest.mark.parametrize(
+    ("values", "link"),
+    [
+        ({}, "http://{{ $labels.instance }}{{ if not (match `:` $labels.instance) }}:28029{{ end }}/runbooks"),
+        (
+            {"port": 9999, "web": {"secretName": "web", "scheme": "HTTPS"}},
+            "https://{{ $labels.instance }}{{ if not (match `:` $labels.instance) }}:9999{{ end }}/runbooks",
+        ),
+        ({"prometheusRule": {"enabled": True, "runbooks": "https://w/r"}}, "https://w/r"),
+    ],
+    ids=["as shipped", "another port, TLS", "own address"],
+)
+def test_links_to_runbooks(values: dict[str, Any], link: str) -> None:
+    """With the port and the scheme of the chart's endpoint, or where the site has them."""
+    links = {
+        rule["annotations"]["runbook_url"]
+        for document in of_kind(rendered({**IMAGE, "prometheusRule": {"enabled": True}, **values}), "PrometheusRule")
+        for group in document["spec"]["groups"]
+        for rule in group["rules"]
+        if rule.get("alert") == "CommwatchNvlinkDown"
+    }
+
+    assert links == {f"{link}/CommwatchNvlinkDown.md"}
+
+
+@pytest.mark.parametrize(
     ("values", "why"),
     [
         ({}, "image.repository: the name of your image"),
         ({**IMAGE, "runAsUser": 65532}, "probes need runAsUser: 0"),
-        ({**IMAGE, "podMonitor": {"enable": True}}, "enable"),
+        ({**IMAGE, "monitor": {"enabled": True}}, "enabled"),
+        ({**IMAGE, "monitor": {"kind": "Probe"}}, "kind"),
+        ({**IMAGE, "networkPolicy": {"enabled": True, "from": []}}, "from"),
         ({**IMAGE, "port": 0}, "port"),
     ],
-    ids=["no image", "probes without root", "misspelt", "no port"],
+    ids=["no image", "probes without root", "misspelt", "no such monitor", "a policy for nobody", "no port"],
 )
 def test_wrong_values_are_refused_with_the_reason(values: dict[str, Any], why: str) -> None:
     """Before anything is installed."""

@@ -16,9 +16,11 @@ import bcrypt
 import pytest
 from structlog.testing import capture_logs
 
+from commwatch.config.web import WebConfig
 from commwatch.errors import ConfigError
-from commwatch.service.web_access import WebAccess
+from commwatch.service.web_access import WebAccess, url_of, who_reads
 from commwatch_exporters.http_server import HttpServer, Limits, Response
+from commwatch_exporters.tls_context import TlsSettings
 from support.certificates import Authority
 from support.http import ask, authorization, connected, serving
 
@@ -359,3 +361,51 @@ def test_who_shows_who_it_is_keeps_its_places(tmp_path: Path, asked: str) -> Non
                 assert (await client.answer()).status == 200
 
     run(tmp_path, users(alice="right") if asked == "password" else CLIENTS, test)
+
+
+def demanding(*, tls: TlsSettings | None = None, users: bool = False) -> WebConfig:
+    """A web configuration with TLS, with a user."""
+    return WebConfig(tls, frozenset(), {}, {b"alice": b"$2b$"} if users else {}, None, (), (), ())
+
+
+SERVER_ONLY = demanding(tls=TlsSettings(b"", b""))
+OPTIONAL = demanding(tls=TlsSettings(b"", b"", client_certificates="if given"))
+REQUIRED = demanding(tls=TlsSettings(b"", b"", client_certificates="required"))
+BOTH = demanding(tls=TlsSettings(b"", b"", client_certificates="required"), users=True)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "web", "readers"),
+    [
+        ((), None, "nobody: no port is open"),
+        (("0.0.0.0:28029",), None, "whoever reaches the port, without a password"),
+        (("[::]:28029",), SERVER_ONLY, "whoever reaches the port, without a password"),
+        (("10.0.0.7:28029",), OPTIONAL, "whoever reaches the port, without a password"),
+        (("10.0.0.7:28029",), REQUIRED, "whoever reaches the port, with a client certificate"),
+        (("10.0.0.7:28029",), demanding(users=True), "whoever reaches the port, with a password"),
+        (("10.0.0.7:28029",), BOTH, "whoever reaches the port, with a client certificate and a password"),
+        (("127.0.0.1:28029", "[::1]:28029"), None, "this machine, without a password"),
+        (("127.0.0.1:28029", "10.0.0.7:28029"), None, "whoever reaches the port, without a password"),
+        (("/run/commwatch/web.sock",), demanding(users=True), "this machine, with a password"),
+        (("/run/commwatch/web.sock", "[fd00::7]:28029"), None, "whoever reaches the port, without a password"),
+    ],
+)
+def test_who_can_read_the_endpoint(addresses: tuple[str, ...], web: WebConfig | None, readers: str) -> None:
+    """One address that others reach is enough; only what every client must show counts."""
+    assert who_reads(addresses, web) == readers
+
+
+@pytest.mark.parametrize(
+    ("address", "web", "url"),
+    [
+        ("0.0.0.0:28029", None, "http://node7:28029/"),
+        ("[::]:28029", SERVER_ONLY, "https://node7:28029/"),
+        ("10.0.0.7:28029", demanding(users=True), "http://10.0.0.7:28029/"),
+        ("127.0.0.1:80", REQUIRED, "https://127.0.0.1:80/"),
+        ("[fd00::7]:28029", None, "http://[fd00::7]:28029/"),
+        ("/run/commwatch/web.sock", SERVER_ONLY, "/run/commwatch/web.sock"),
+    ],
+)
+def test_the_url_of_the_page(address: str, web: WebConfig | None, url: str) -> None:
+    """By the host's name where the address is every one of the host's."""
+    assert url_of(address, "node7", web) == url

@@ -71,6 +71,11 @@ def run(args: argparse.Namespace, config: Config) -> int:
         checks.append(Check("marks", "ok", f"{len(read_floors(Path(config.marks)).floors)} floors"))
     if config.web.config_file:
         checks += _web_checks(Path(config.web.config_file))
+    if endpoint := config.metrics.otlp.endpoint:
+        from commwatch.service.otlp_sender import why_no_otlp
+
+        problem = why_no_otlp()
+        checks.append(Check("OpenTelemetry", "failed" if problem else "ok", problem or f"sent to {endpoint}"))
     if config.probes.python and not args.runtime and (problem := why_no_torch(config.probes.python)):
         checks.append(Check("probe", "failed", problem))
     if args.runtime:
@@ -85,18 +90,33 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 def _what_runs(config: Config) -> list[Check]:
     """The sources and probes that this configuration turns on."""
-    rows = {name: getattr(config.sources, name).enabled for name in config.sources.__struct_fields__}
+    without = {row.name: why for row in SOURCES.values() if (why := _without_path(row, config)) is not None}
+    names = [name for name in config.sources.__struct_fields__ if name not in without]
+    rows = {name: getattr(config.sources, name).enabled for name in names}
     found = [
         Check("sources", "on" if on else "off", ", ".join(name for name, enabled in rows.items() if enabled is on))
         for on in (True, False)
         if on in rows.values()
     ]
+    found += [Check(f"source {name}", "off", why) for name, why in without.items()]
     if not config.probes.enabled or config.probes.gate == "off":
         return [*found, Check("probes", "off", "probes.enabled" if not config.probes.enabled else "probes.gate")]
     return found + [
         Check(f"probe {name}", "on", f"{probe.measure} every {format_seconds(probe.interval)}, backend {probe.backend}")
         for name, probe in config.probes.definitions.items()
     ]
+
+
+def _without_path(row: SourceRow, config: Config) -> str | None:
+    """Why a source that is enabled has nothing to read by the configuration alone; None where it may have."""
+    section = row.section(config.sources)
+    if not section.enabled or getattr(section, "paths", None) != ():
+        return None
+    return row.why_absent(_origin(config))
+
+
+def _origin(config: Config) -> Origin:
+    return Origin(Path(config.paths.sysfs), Path(config.paths.procfs), config.sources)
 
 
 def _web_checks(path: Path) -> list[Check]:
@@ -123,7 +143,7 @@ def _runtime_checks(config: Config) -> list[Check]:
         checks.append(_check("textfile", lambda: _textfile(config)))
     kernel_log = take_kernel_log()
     for row in SOURCES.values():
-        if row.section(config.sources).enabled and not row.completes:
+        if row.section(config.sources).enabled and not row.completes and _without_path(row, config) is None:
             checks.append(asyncio.run(_source(config, row, kernel_log)))
     if config.probes.enabled and config.probes.gate != "off":
         checks.append(asyncio.run(_interpreter(config.probes.python)))
@@ -208,8 +228,7 @@ async def _source(config: Config, row: SourceRow, kernel_log: int | None) -> Che
     what = f"source {row.name}"
     if config.simulation.preset:
         return Check(what, "ok", f"simulated ({config.simulation.preset}); not tried")
-    paths = config.paths
-    absent = row.why_absent(Origin(Path(paths.sysfs), Path(paths.procfs), config.sources))
+    absent = row.why_absent(_origin(config))
     if absent is not None:
         return Check(what, "absent", absent)
     launch = partial(start_python, kernel_log=kernel_log) if row.name == "kernel_log" else start_python

@@ -299,6 +299,18 @@ class Sources(Section, frozen=True):
     nccl_settings: NcclSettingsSection = field(default_factory=NcclSettingsSection)
 
 
+class Otlp(Section, frozen=True):
+    """The metrics for an OpenTelemetry collector."""
+
+    endpoint: Annotated[str, Meta(pattern=r"^(https?://[^\s\"'<>]*[^\s\"'<>/])?\Z")] = ""
+    """Its URL for OTLP over HTTP, without /v1/metrics, such as http://localhost:4318; empty: nothing is sent."""
+    interval: Duration = Duration(15)
+
+    def __post_init__(self) -> None:
+        if self.interval < 1:
+            raise ValueError("interval must be at least 1s")
+
+
 class Metrics(Section, frozen=True):
     """The exposed metrics."""
 
@@ -306,6 +318,7 @@ class Metrics(Section, frozen=True):
     """core: what the shipped rules and dashboards ask for; standard: all but ``opt_in``'s; all: these too."""
     opt_in: tuple[str, ...] = ()
     """Metrics to read and expose that are left out otherwise: they are many series (docs/reference/metrics.md)."""
+    otlp: Otlp = field(default_factory=Otlp)
 
     @property
     def asked_for(self) -> frozenset[str]:

@@ -41,7 +41,7 @@ from typing import Any, TypeAlias
 import yaml
 
 from commwatch.config.assets import asset
-from commwatch.generate.alert_rules import Site, runbook_url
+from commwatch.generate.alert_rules import ON_NODE, Site, runbook_url
 
 Labels: TypeAlias = dict[str, str]
 
@@ -135,13 +135,13 @@ def _worded(alert: str, case: Mapping[str, Any], words: Mapping[str, str | list[
     for text, annotated in words.items():
         labels = {"job": "commwatch", "fault": alert, **case["alert"], **_read(text)}
         summary, description = (case["summary"], annotated) if isinstance(annotated, str) else annotated
-        site, node = Site(), labels.get("instance")
+        site, node = Site(), labels.get("instance", "")
         page = f"commwatch-node?var-job={labels['job']}&var-instance={node}" if node else "commwatch-fleet"
         annotations = {
             "summary": Template(summary).substitute(labels),
             "description": description,
             "runbook_url": runbook_url(site, alert, is_about_node=bool(node)).replace(
-                "{{ $labels.instance }}", node or ""
+                ON_NODE, f"http://{node}{'' if ':' in node else ':28029'}/runbooks"
             ),
             "dashboard_url": f"{site.dashboards}/d/{page}",
         }

@@ -252,7 +252,8 @@ class Site:
     """Further matchers of every selector, such as ``cluster="a"``, where some targets of the job are to be left out."""
 
 
-_ON_NODE = "http://{{ $labels.instance }}/runbooks"
+ON_NODE = "http://{{ $labels.instance }}{{ if not (match `:` $labels.instance) }}:28029{{ end }}/runbooks"
+"""The runbooks of the node that an alert is about; where its label has no port, at that of the daemon's default."""
 _NODE_SILENT = frozenset({"CommwatchDaemonDown", "CommwatchTextfileStale"})
 """Alerts about a node whose daemon may not answer."""
 
@@ -266,7 +267,7 @@ def runbook_url(site: Site, alert: str, *, is_about_node: bool) -> str:
         is_about_node: whether the alert has the label ``instance`` of a daemon.
     """
     on_node = is_about_node and alert not in _NODE_SILENT and site.runbooks == Site().runbooks
-    return f"{_ON_NODE if on_node else site.runbooks}/{alert}.md"
+    return f"{ON_NODE if on_node else site.runbooks}/{alert}.md"
 
 
 def render(template: str, thresholds: Thresholds, site: Site) -> str:

@@ -31,6 +31,7 @@ from commwatch.service.engine import Engine
 from commwatch.service.instruments import Instruments
 from commwatch.service.log import configure_logging
 from commwatch.service.notify import Notifier
+from commwatch.service.otlp_sender import OtlpSender
 from commwatch.service.page import describe
 from commwatch.service.scheduling import ClockSteps, Scheduler, after_readers
 from commwatch.service.textfile_writer import TextfileWriter
@@ -61,7 +62,7 @@ LOOK_SECONDS = 10.0
 STOP_SECONDS = 4.5
 
 # Jobs that are due at one moment start in the order of their names: readings are taken before they are evaluated.
-HOUSEKEEPING, LOOK, TEXTFILE, WEB_FILES = "housekeeping", "look", "textfile", "web_files"
+HOUSEKEEPING, LOOK, TEXTFILE, OTLP, WEB_FILES = "housekeeping", "look", "textfile", "otlp", "web_files"
 VITAL = (HOUSEKEEPING, LOOK)
 """Without these the daemon watches nothing."""
 
@@ -101,6 +102,7 @@ class Daemon:
         self._web: WebAccess | None = None
         self._metrics = MetricsPage(self.snapshot, self._instruments.registry)
         self._textfile = TextfileWriter(self._metrics.textfile)
+        self._otlp = OtlpSender(self._metrics.families)
         self._changing = asyncio.Lock()
         self._reloading: asyncio.Task[None] | None = None
         self._watches = True
@@ -231,16 +233,21 @@ class Daemon:
         """Plan what the daemon does beside an engine."""
         self._scheduler.add(HOUSEKEEPING, self._keep_house, TEND_SECONDS, delay=0.0, owner="daemon")
         self._scheduler.add(LOOK, self._evaluate, LOOK_SECONDS, owner="daemon")
-        self._plan_textfile()
+        self._plan_exports()
         if self._web is not None:
             self._scheduler.add(WEB_FILES, self._web.look, WEB_LOOK_SECONDS, owner="daemon")
 
-    def _plan_textfile(self) -> None:
+    def _plan_exports(self) -> None:
         interval = self.config.textfile.interval
         self._scheduler.add(TEXTFILE, self._write_textfile, interval, delay=0.0, owner="daemon")
+        if self.config.metrics.otlp.endpoint:
+            self._scheduler.add(OTLP, self._send_otlp, self.config.metrics.otlp.interval, delay=0.0, owner="daemon")
 
     async def _write_textfile(self) -> None:
         await self._textfile.write(self.config.textfile)
+
+    async def _send_otlp(self) -> None:
+        await self._otlp.send(self.config.metrics.otlp)
 
     async def _begin(self) -> None:
         """The first run of everything; then the daemon is ready."""
@@ -396,7 +403,7 @@ class Daemon:
             await engine.start()
         finally:  # also where the daemon is stopped meanwhile: this engine has the processes that are to be ended
             self.engine = self._answers.engine = engine
-        self._plan_textfile()
+        self._plan_exports()
         gc.collect()  # the old one: 2 ms, on nodes of 3,000 series 12 to 20
         log.info("the new configuration is in force")
 
