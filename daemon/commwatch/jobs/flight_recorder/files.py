@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import itertools
 import os
 import re
@@ -11,12 +12,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from commwatch.jobs.flight_recorder.dump import MOST_BYTES
 
 MOST_FILES: Final = 4096
-"""The files that were written last; older ones are left out."""
+"""Of one user the files that were written last; older ones are left out, and no other user's are."""
 MOST_NAMES: Final = 65_536
 """Names of a folder that are looked at."""
 _RANK: Final = re.compile(r"rank[_-]?(\d{1,6})(?!\d)", re.IGNORECASE)
@@ -40,12 +42,23 @@ class DumpFile:
 
 def rank_of(path: str) -> int | None:
     """The rank in the name of a dump: ``nccl_trace_rank_3``, ``trace_3.json``; None where there is none."""
-    name = os.path.basename(path)
+    found = _rank_in(os.path.basename(path))
+    return int(found[1]) if found else None
+
+
+@lru_cache(maxsize=2 * MOST_FILES)
+def series_of(path: str) -> str:
+    """A digest of the path without the rank in the name: torch appends the rank alone, so that it is the same for all
+    dumps of a job, and differs between jobs that do not overwrite each other's."""
+    folder, name = os.path.split(os.path.normpath(path))
+    if (found := _rank_in(name)) is not None:
+        name = f"{name[: found.start(1)]}\0{name[found.end(1) :]}"
+    return hashlib.sha256(os.fsencode(os.path.join(folder, name))).hexdigest()[:32]
+
+
+def _rank_in(name: str) -> re.Match[str] | None:
     found = list(_RANK.finditer(name))
-    if found:
-        return int(found[-1][1])
-    last = _LAST_NUMBER.search(name)
-    return int(last[1]) if last else None
+    return found[-1] if found else _LAST_NUMBER.search(name)
 
 
 def find_files(names: Iterable[str]) -> tuple[list[DumpFile], list[str]]:
@@ -81,10 +94,15 @@ def find_all(names: Iterable[str]) -> tuple[list[DumpFile], list[str]]:
                             _take(inside.path, found, notes)
             else:
                 _take(path, found, notes)
-    newest = sorted(found.values(), key=lambda one: (-one.written, one.path))
-    if len(newest) > MOST_FILES:
-        notes.append(f"{len(newest) - MOST_FILES:,} older files are left out: {MOST_FILES:,} are read at most.")
-    return newest[:MOST_FILES], notes
+    kept: list[DumpFile] = []
+    numbers: Counter[int] = Counter()
+    for one in sorted(found.values(), key=lambda one: (-one.written, one.path)):
+        numbers[one.owner] += 1
+        if numbers[one.owner] <= MOST_FILES:
+            kept.append(one)
+    if left := len(found) - len(kept):
+        notes.append(f"{left:,} older files are left out: {MOST_FILES:,} of a user are read at most.")
+    return kept, notes
 
 
 def _take(path: str, found: dict[str, DumpFile], notes: list[str]) -> None:
