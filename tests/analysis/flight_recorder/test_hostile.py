@@ -91,7 +91,7 @@ def test_a_group_of_many_ranks_is_read(encode: Callable[[Any], bytes]) -> None:
     waits = condense(parse(encode(dump([call("barrier", 1, done=False)], {"0": list(range(20_000))}))))
     (found,) = judge([RankDump(0, "", TAKEN, waits)]).verdicts
     assert (found.kind, found.ranks[-1]) == ("missing_dump", 19_999)
-    with pytest.raises(NoDump, match="a text of|not of the form"):
+    with pytest.raises(NoDump, match=r"a text of|not of the form"):
         parse(encode(dump([], {"0": list(range(150_000))})))
 
 

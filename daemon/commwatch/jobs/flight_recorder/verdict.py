@@ -94,6 +94,8 @@ class Analysis(msgspec.Struct, frozen=True):
     """The likeliest cause first; empty where no rank waits."""
     notes: tuple[str, ...]
     """What was set aside and why, as sentences."""
+    contradicting: tuple[int, ...] = ()
+    """Ranks that are not known although there are dumps of them, which contradict each other."""
 
 
 @dataclass(slots=True)
@@ -124,7 +126,9 @@ def judge(dumps: Iterable[RankDump], unresponsive: Mapping[int, str] | None = No
     """
     notes: list[str] = []
     found = list(dumps)
-    ranks = _by_rank(_of_one_run(found, notes), notes)
+    last_run = _of_one_run(found, notes)
+    ranks = _by_rank(last_run, notes)
+    contradicting = tuple(sorted({one.rank for one in last_run} - ranks.keys()))
     highest = max([*(one.rank for one in found), *(unresponsive or ())], default=0)
     groups = _by_group(ranks, highest, notes)
     world = max((len(one.members) for one in groups if one.is_listed), default=0)
@@ -135,7 +139,7 @@ def judge(dumps: Iterable[RankDump], unresponsive: Mapping[int, str] | None = No
     _connect(fronts)
     verdicts = [*_deadlocks(fronts), *(_verdict(one, unresponsive or {}) for one in fronts if not one.waits_for)]
     verdicts.sort(key=likelihood)
-    return Analysis(tuple(sorted(ranks)), tuple(_distinct(verdicts)), tuple(notes))
+    return Analysis(tuple(sorted(ranks)), tuple(_distinct(verdicts)), tuple(notes), contradicting)
 
 
 def likelihood(verdict: Verdict) -> tuple[int, bool, float]:
