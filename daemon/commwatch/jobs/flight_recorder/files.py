@@ -38,6 +38,8 @@ class DumpFile:
     """Bytes."""
     stamp: tuple[int, int, int]
     """Number of the file, time of its last change in ns, and size: a rewritten file has another one."""
+    series: str = ""
+    """See ``series_of``; empty where the folder is not known."""
 
 
 def rank_of(path: str) -> int | None:
@@ -47,13 +49,17 @@ def rank_of(path: str) -> int | None:
 
 
 @lru_cache(maxsize=2 * MOST_FILES)
-def series_of(path: str) -> str:
-    """A digest of the path without the rank in the name: torch appends the rank alone, so that it is the same for all
-    dumps of a job, and differs between jobs that do not overwrite each other's."""
-    folder, name = os.path.split(os.path.normpath(path))
+def series_of(folder: tuple[int, int], name: str) -> str:
+    """A digest of where a dump lies and of its name without the rank: torch appends the rank alone, so that it is the
+    same for all dumps of a job, and differs between jobs that do not overwrite each other's.
+
+    Args:
+        folder: numbers of its device and of itself there: a container may see it at another path.
+        name: of the file.
+    """
     if (found := _rank_in(name)) is not None:
         name = f"{name[: found.start(1)]}\0{name[found.end(1) :]}"
-    return hashlib.sha256(os.fsencode(os.path.join(folder, name))).hexdigest()[:32]
+    return hashlib.sha256(os.fsencode(f"{folder[0]}:{folder[1]}/{name}")).hexdigest()[:32]
 
 
 def _rank_in(name: str) -> re.Match[str] | None:
@@ -84,6 +90,7 @@ def find_all(names: Iterable[str]) -> tuple[list[DumpFile], list[str]]:
         OSError: a name cannot be read; ``FileNotFoundError`` where it matches nothing.
     """
     found: dict[str, DumpFile] = {}
+    folders: dict[str, tuple[int, int]] = {}
     notes: list[str] = []
     for name in map(os.path.abspath, names):
         for path in sorted(glob.iglob(name)) if glob.has_magic(name) else (name,):
@@ -91,9 +98,9 @@ def find_all(names: Iterable[str]) -> tuple[list[DumpFile], list[str]]:
                 for inside in itertools.islice(os.scandir(path), MOST_NAMES):
                     if not inside.name.startswith(".") and rank_of(inside.name) is not None:
                         with suppress(FileNotFoundError):  # gone since the folder was listed
-                            _take(inside.path, found, notes)
+                            _take(inside.path, found, folders, notes)
             else:
-                _take(path, found, notes)
+                _take(path, found, folders, notes)
     kept: list[DumpFile] = []
     numbers: Counter[int] = Counter()
     for one in sorted(found.values(), key=lambda one: (-one.written, one.path)):
@@ -105,9 +112,15 @@ def find_all(names: Iterable[str]) -> tuple[list[DumpFile], list[str]]:
     return kept, notes
 
 
-def _take(path: str, found: dict[str, DumpFile], notes: list[str]) -> None:
+def _take(
+    path: str, found: dict[str, DumpFile], folders: dict[str, tuple[int, int]], notes: list[str]
+) -> None:  # fmt: skip
+    folder, name = os.path.split(path)
     try:
         status = os.lstat(path)
+        if folder not in folders:
+            there = os.stat(folder)
+            folders[folder] = there.st_dev, there.st_ino
     except FileNotFoundError:
         if not found:
             raise
@@ -118,13 +131,13 @@ def _take(path: str, found: dict[str, DumpFile], notes: list[str]) -> None:
     elif status.st_size > MOST_BYTES:
         notes.append(f"{path} is left out: it has {status.st_size:,} bytes, more than {MOST_BYTES:,}.")
     else:
-        found[path] = file_of(path, status)
+        found[path] = file_of(path, status, series_of(folders[folder], name))
 
 
-def file_of(path: str, status: os.stat_result) -> DumpFile:
+def file_of(path: str, status: os.stat_result, series: str = "") -> DumpFile:
     """A file by its status."""
     stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
-    return DumpFile(path, status.st_uid, status.st_mtime, status.st_size, stamp)
+    return DumpFile(path, status.st_uid, status.st_mtime, status.st_size, stamp, series)
 
 
 def _of_one_owner(files: Sequence[DumpFile]) -> tuple[list[DumpFile], list[str]]:

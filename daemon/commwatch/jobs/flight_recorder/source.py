@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from commwatch.jobs.flight_recorder.files import DumpFile, find_all, rank_of, series_of
+from commwatch.jobs.flight_recorder.files import DumpFile, find_all, rank_of
 from commwatch.jobs.flight_recorder.pickle_walk import NoDump
 from commwatch.jobs.flight_recorder.reading import read_file
 from commwatch.jobs.flight_recorder.recording import condense
@@ -35,7 +35,7 @@ _SERIES: Final[tuple[Series, ...]] = (
 _LAST_TIME: Final = 253_402_300_799.0
 """The end of the year 9999: the time of a file can be anything."""
 _Job: TypeAlias = "tuple[int, str]"
-"""User, and ``series_of`` the dumps: those of one user whose names differ in more than the rank are of several jobs."""
+"""User, and the series of the dumps: those of one user whose names differ in more than the rank are of several jobs."""
 
 
 class FlightRecorderSource(Source):
@@ -152,7 +152,7 @@ class FlightRecorderSource(Source):
 
 
 def _job_of(file: DumpFile) -> _Job:
-    return file.owner, series_of(file.path)
+    return file.owner, file.series
 
 
 def _verdicts(job: _Job, dumps: Sequence[RankDump]) -> Iterator[JobVerdict]:
