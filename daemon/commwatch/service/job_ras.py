@@ -69,7 +69,8 @@ class JobRas:
         self._procfs = procfs
         self._monotonic = monotonic
         self._ask = ask
-        self._words: dict[frozenset[int], RasWord] = {}
+        self._words: dict[frozenset[int], tuple[RasWord, float]] = {}
+        """By job the word, and when it was asked, monotonic seconds."""
         self._queries: Counter[str] = Counter()
         self._silences: tuple[_Silence, ...] = ()
 
@@ -77,9 +78,14 @@ class JobRas:
         """Keep what an engine learned that was stopped, and its silence."""
         self._words, self._queries, self._silences = earlier._words, earlier._queries, earlier._silences
 
-    def word_on(self, pids: frozenset[int]) -> RasWord | None:
-        """The answer of RAS on the suspected job that has one of these processes; None where it was not asked."""
-        return next((word for job, word in self._words.items() if job & pids), None)
+    def word_on(self, pids: frozenset[int], since: float = float("-inf")) -> RasWord | None:
+        """The answer of RAS on the suspected job that has one of these processes; None where it was not asked.
+
+        Args:
+            pids: of the job.
+            since: monotonic seconds; an earlier answer does not count.
+        """
+        return next((word for job, (word, at) in self._words.items() if job & pids and at >= since), None)
 
     async def run(self) -> None:
         """Ask about one job that is suspected and was not asked about."""
@@ -87,14 +93,14 @@ class JobRas:
         self._words = {job: word for job, word in self._words.items() if any(job & other for other in suspected)}
         for job in suspected:
             if self.word_on(job) is None and not self._is_silent(job):
-                word = await self._ask_about(job)
+                at, word = self._monotonic(), await self._ask_about(job)
                 self._queries[word.outcome] += 1
                 log.info("asked RAS about a job that is suspected to be stuck", outcome=word.outcome, words=word.words)
                 if word.outcome == "silent":
                     until = max((one.until for one in self._silences), default=self._monotonic())
                     self._silences += (_Silence(until, job, ""),)
                     break
-                self._words[job] = word
+                self._words[job] = word, at
                 if word.outcome in HARMED:
                     self._silences += (_Silence(self._monotonic() + SILENCE_SECONDS, job, word.address),)
                 break
