@@ -13,7 +13,7 @@ import pytest
 
 from commwatch.findings.finding import Component
 from commwatch.findings.job_evidence import with_job_evidence
-from commwatch.jobs.evidence import JobEvidence
+from commwatch.jobs.evidence import JobEvidence, JobRank, SuspectedJob
 from commwatch.jobs.flight_recorder.report import JobVerdict
 from commwatch.jobs.flight_recorder.tracker import FlightRecorderVerdicts
 from commwatch.jobs.flight_recorder.verdict import CLOCKS_SECONDS, Verdict
@@ -23,11 +23,13 @@ from commwatch.jobs.ras import RasWord, Trouble
 from commwatch.jobs.settings.plan import JobSettings
 from commwatch.jobs.settings.records import AuditRecord, JobProcess
 from commwatch.node.run import Outcome
+from commwatch.service.api import Answers
 from commwatch.service.job_ras import JobRas
 from commwatch.service.job_words import JobWords
 from commwatch.workers.one_shot import Answer
 from support.core import ScriptedReader, block, collected, collector
 from support.facts import shipped
+from support.fed_daemon import FedDaemon
 from support.findings import finding
 from support.stuck_node import COMPUTES, PIDS, SLOTS, Node
 
@@ -302,3 +304,25 @@ def test_evidence_goes_to_the_finding_on_its_job_in_the_order_of_trust() -> None
         ["proc", "flight_recorder", "ras", "of a later version"], ["inspector"], [],
     ]  # fmt: skip
     assert [msgspec.structs.replace(one, job_evidence=()) for one in both] == findings
+
+
+def test_the_daemon_puts_the_words_on_its_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At each evaluation of the rules, also at the one before it saves."""
+    daemon = FedDaemon(tmp_path, monkeypatch)
+    store, labels = daemon.engine.store, ("0", SLOTS[0])
+    ranks = (JobRank(0, SLOTS[0], PIDS[0], True),)
+    monkeypatch.setattr(daemon.engine.pipeline.stuck_jobs, "suspected", lambda now: (SuspectedJob(400.0, ranks),))
+    stuck: dict[Any, Any] = {
+        ("commwatch_job_stuck_seconds", labels): 400.0, ("commwatch_job_stuck_first", labels): 0.0
+    }  # fmt: skip
+    record: dict[Any, Any] = {("commwatch_job_last_communication_seconds", labels): 95.0}
+    now = daemon.clock.monotonic()
+    store.put("job_stuck", "", block(stuck, now), 1e9)
+    store.put("job_inspector", "", block(record, now), 1e9)
+    for act in (daemon.engine.look, daemon.save):
+        act()
+        [found] = [one for one in Answers(daemon.engine).findings().findings if one.code == "job_stuck"]
+        assert [one.words for one in found.job_evidence] == ["Inspector: newest record 95 s ago"]
+    store.drop("job_inspector", "")
+    daemon.engine.look()
+    assert [one.job_evidence for one in daemon.engine.verdict.findings if one.code == "job_stuck"] == [()]
