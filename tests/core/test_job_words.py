@@ -137,6 +137,24 @@ def test_one_story_of_all_sources(story: Story) -> None:
     assert evidence[0].since == EPOCH + story.payload
 
 
+def test_metrics_name_the_ranks_of_a_certain_verdict_on_this_job(story: Story) -> None:
+    """The first four, at its lowest GPU; an operation that torch does not have is another one."""
+    ranks = tuple(range(3, 9))
+    for own, changes, found in (
+        ("a", {}, {("3", "did_not_arrive", "all_reduce"): 1042}),
+        ("a", {"ranks": ranks}, {(str(one), "did_not_arrive", "all_reduce"): 1042 for one in ranks[:4]}),
+        ("a", {"operation": "evil\n", "sequence_number": None}, {("3", "did_not_arrive", "other"): 0}),
+        ("a", {"is_certain": False}, {}),
+        ("", {}, {}),
+    ):
+        story.audit(own, own, own, own)
+        story.dump(story.judged(**changes))
+        story.evidence()
+        shown = [(labels, value) for one in story.node.store.group("job_words").values()
+                 for (_, labels), value in zip(one.layout.series, one.values, strict=True)]  # fmt: skip
+        assert dict(shown) == {("0", SLOTS[0], *labels): value for labels, value in found.items()}
+
+
 def test_a_job_that_works_has_no_evidence(story: Story) -> None:
     """And none is kept of an earlier suspicion."""
     story.dump(story.judged())

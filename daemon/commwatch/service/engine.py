@@ -355,7 +355,8 @@ class Engine:
 
     def _evaluate(self) -> None:
         now = time.time()
-        self.verdict.evaluate(self.whole_snapshot(), now, self._job_words.words(now))
+        words = self._job_words.words(now)
+        self.verdict.evaluate(self.whole_snapshot(), now, words)
 
     # --- what must survive a restart ---
 

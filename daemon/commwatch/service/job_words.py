@@ -14,7 +14,7 @@ from typing import Final
 from commwatch.jobs.evidence import JobEvidence, SuspectedJob, first_gpu
 from commwatch.jobs.flight_recorder.report import JobVerdict
 from commwatch.jobs.flight_recorder.tracker import FlightRecorderVerdicts
-from commwatch.jobs.flight_recorder.verdict import CLOCKS_SECONDS
+from commwatch.jobs.flight_recorder.verdict import CLOCKS_SECONDS, KNOWN_OPERATIONS, Verdict
 from commwatch.jobs.inspector.tracker import GROUP as INSPECTOR
 from commwatch.jobs.ranks import RANKS_MAX, read_user
 from commwatch.jobs.settings.plan import JobSettings
@@ -23,7 +23,12 @@ from commwatch.lines import printable
 from commwatch.node.store import Store
 from commwatch.service.job_ras import JobRas
 from commwatch.units import format_seconds, time_of_day
+from commwatch_exporters.snapshot import Series, Value
 
+GROUP: Final = "job_words"
+_RANK: Final = "commwatch_job_flight_recorder_rank"
+_MOST_RANKS: Final = 4
+"""Of a job that metrics name."""
 _LONGEST: Final = 400
 """Characters of a word."""
 _MOST_GPUS: Final = 8
@@ -53,6 +58,7 @@ class JobWords:
         procfs: Path,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        store.declare(GROUP, holds=[_RANK])
         self._store = store
         self._stuck = stuck
         self._dumps = dumps
@@ -62,22 +68,32 @@ class JobWords:
         self._monotonic = monotonic
 
     def words(self, now: float) -> dict[str, tuple[JobEvidence, ...]]:
-        """The words on each job, by the PCI address of its lowest GPU.
+        """The words on each job, by the PCI address of its lowest GPU; the ranks in them are put into the store.
 
         Args:
             now: seconds since 1970.
         """
-        suspected = self._stuck.suspected(self._monotonic())
-        return {first_gpu(job): tuple(self._on(job, now)) for job in suspected if job.ranks}
+        words: dict[str, tuple[JobEvidence, ...]] = {}
+        shown: dict[Series, Value] = {}
+        for job in self._stuck.suspected(self._monotonic()):
+            if job.ranks:
+                found = self._verdict_on(job, now)
+                words[first_gpu(job)] = tuple(self._on(job, found))
+                if found is not None and found[1]:
+                    shown.update(_named_ranks(job, found[0].verdict))
+        self._store.show(GROUP, "", shown, self._monotonic())
+        return words
 
-    def _on(self, job: SuspectedJob, now: float) -> Iterator[JobEvidence]:
-        yield from self._flight_recorder(job, now)
+    def _on(self, job: SuspectedJob, found: tuple[JobVerdict, bool] | None) -> Iterator[JobEvidence]:
+        if found is not None:
+            yield self._word_of(*found, job)
         yield from self._inspector(job)
         yield from self._answer_of_ras(job)
 
     # --- Flight Recorder ---
 
-    def _flight_recorder(self, job: SuspectedJob, now: float) -> Iterator[JobEvidence]:
+    def _verdict_on(self, job: SuspectedJob, now: float) -> tuple[JobVerdict, bool] | None:
+        """The likeliest verdict that counts, and whether it is known to be on this job; None without one."""
         payload = now - job.seconds
         current = [
             one
@@ -86,7 +102,7 @@ class JobWords:
             if payload <= one.taken <= now + CLOCKS_SECONDS and one.verdict.since >= payload - CLOCKS_SECONDS
         ]
         if not current:
-            return
+            return None
         pids = {one.pid for one in job.ranks}
         others = {pid for these in self._store.occupants.values() for pid in these} - pids
         user = self._user(pids)
@@ -97,10 +113,9 @@ class JobWords:
             found = [one for one in found if one.series in own] if is_one else []
         elif len({one.series for one in found}) > 1 or user in map(self._read_user, others):
             found = []  # they may be of another job of this user
-        for one in found[:1]:
-            yield self._word_of(one, job, is_own=bool(own))
+        return (found[0], bool(own)) if found else None
 
-    def _word_of(self, one: JobVerdict, job: SuspectedJob, *, is_own: bool) -> JobEvidence:
+    def _word_of(self, one: JobVerdict, is_own: bool, job: SuspectedJob) -> JobEvidence:
         whose = "" if is_own else ", of this user; whether of this job is not known"
         doubt = "" if one.verdict.is_certain else " (not certain)"
         detail = printable(one.verdict.detail).rstrip(".")
@@ -152,3 +167,11 @@ class JobWords:
         behind = sorted({(one.gpu, one.address) for one in job.ranks if one.pid in word.behind_pids})[:_MOST_GPUS]
         where = f" (on this node: {', '.join(f'GPU{gpu}' for gpu, _ in behind)})" if behind else ""
         yield JobEvidence("ras", f"{printable(word.words)}{where}", tuple(address for _, address in behind))
+
+
+def _named_ranks(job: SuspectedJob, verdict: Verdict) -> Iterator[tuple[Series, Value]]:
+    """The first ranks that a certain verdict names, at the job's lowest GPU."""
+    gpu, address = min((one.gpu, one.address) for one in job.ranks)
+    operation = verdict.operation if verdict.operation in KNOWN_OPERATIONS else "other"
+    for rank in verdict.ranks[:_MOST_RANKS] if verdict.is_certain else ():
+        yield (_RANK, (str(gpu), address, str(rank), verdict.kind, operation)), verdict.sequence_number or 0

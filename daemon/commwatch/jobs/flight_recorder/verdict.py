@@ -36,7 +36,7 @@ _DEFAULT_GROUP: Final = "default_pg"
 _MOST_GUESSED: Final = 65_536
 _SAME_SIZE: Final = frozenset({"all_reduce", "allreduce", "allreduce_coalesced", "broadcast", "reduce"})
 """Operations of which inputs and outputs of all ranks are equally large."""
-_COMPARED: Final = _SAME_SIZE | {
+KNOWN_OPERATIONS: Final = _SAME_SIZE | {
     "_all_gather_base", "_broadcast_oop", "_reduce_oop", "_reduce_scatter_base", "all_gather", "all_gather_v",
     "all_gather_single", "all_gather_into_tensor_coalesced", "all_reduce_barrier", "all_to_all", "all_to_all_single",
     "all_to_all_v_single", "allgather", "alltoall", "barrier", "gather", "reduce_scatter", "reduce_scatter_single",
@@ -452,7 +452,7 @@ def _mismatch(front: _Front) -> tuple[tuple[int, ...], str] | None:
 def _called(step: Step, size: int) -> tuple[str, str, str]:
     """A call as operation, types and elements; each empty where it is not to be compared."""
     operations = step.operations
-    if not all(one in _COMPARED or one.endswith("coalesced") for one in operations):
+    if not all(one in KNOWN_OPERATIONS or one.endswith("coalesced") for one in operations):
         return "", "", ""
     inputs, outputs = step.elements
     types = " ".join(step.types) if len(step.types) == 1 and step.types[0] in _TYPES else ""
