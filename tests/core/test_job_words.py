@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +16,14 @@ from commwatch.findings.finding import Component
 from commwatch.findings.job_evidence import with_job_evidence
 from commwatch.jobs.evidence import JobEvidence, JobRank, SuspectedJob
 from commwatch.jobs.flight_recorder.report import JobVerdict
+from commwatch.jobs.flight_recorder.source import FlightRecorderSource
 from commwatch.jobs.flight_recorder.tracker import FlightRecorderVerdicts
 from commwatch.jobs.flight_recorder.verdict import CLOCKS_SECONDS, Verdict
 from commwatch.jobs.inspector.report import InspectorReport, ProcessReport
 from commwatch.jobs.inspector.tracker import JobInspector
 from commwatch.jobs.ras import RasWord, Trouble
+from commwatch.jobs.settings.audit import audit_processes
+from commwatch.jobs.settings.facts import NodeFacts
 from commwatch.jobs.settings.plan import JobSettings
 from commwatch.jobs.settings.records import AuditRecord, JobProcess
 from commwatch.node.run import Outcome
@@ -31,6 +35,8 @@ from support.core import ScriptedReader, block, collected, collector
 from support.facts import shipped
 from support.fed_daemon import FedDaemon
 from support.findings import finding
+from support.flight_recorder import call, dump, pickled
+from support.processes import ProcessTable
 from support.stuck_node import COMPUTES, PIDS, SLOTS, Node
 
 USER, OTHER = 1001, 1002
@@ -135,6 +141,35 @@ def test_one_story_of_all_sources(story: Story) -> None:
     ]
     assert [one.parts for one in evidence] == [(SLOTS[3],), (), (SLOTS[1],)]
     assert evidence[0].since == EPOCH + story.payload
+
+
+def test_from_the_dumps_and_environments_to_the_words(story: Story, tmp_path: Path) -> None:
+    """The job is in a container, which has the folder at another path; a second job's dumps lie beside its own."""
+    container, folder = tmp_path / "container", tmp_path / "container/dumps"
+    folder.mkdir(parents=True)
+    source, now = FlightRecorderSource([str(folder)], lambda: EPOCH), EPOCH + story.payload
+    source.collect("flight_recorder")
+    for name, late in (("mine", 3), ("other", 1)):
+        for rank in range(4):
+            calls = [call("all_reduce", one, at=now - 9 + one, done=one < 9) for one in range(1, 10 - (rank == late))]
+            (folder / f"{name}_rank_{rank}").write_bytes(pickled(dump(calls)))
+            os.utime(folder / f"{name}_rank_{rank}", (now + 60, now + 60))
+    source.collect("flight_recorder")
+    audit = source.collect("flight_recorder").audit
+    assert audit is not None
+    table = ProcessTable(story.node.procfs)
+    for rank, pid in enumerate(PIDS):
+        table.add(pid, {"TORCH_FR_DUMP_TEMP_FILE": "/dumps/mine_rank_"}, rank=rank)
+        (table.root / f"{pid}/root").rmdir()
+        (table.root / f"{pid}/root").symlink_to(container)
+        story.node.user[pid] = os.geteuid()
+    story.node.write()
+    story._take(story.settings, "nccl_settings", audit_processes(PIDS, NodeFacts(), table.root))
+    story._take(story.dumps, "flight_recorder", msgspec.Raw(audit))
+    assert story.said() == [
+        "Flight Recorder (dump 10:58:00 UTC): rank 3 did not call all_reduce 9 of group 0 (default_pg), in which "
+        "ranks 0-2 wait; rank 3 is on GPU3"
+    ]
 
 
 def test_metrics_name_the_ranks_of_a_certain_verdict_on_this_job(story: Story) -> None:
