@@ -238,11 +238,12 @@ def test_errors_are_the_sum_of_all_counters_that_the_rules_hold_against_limits()
     assert re.search(r"^mlx5_0/1 +- +active( +-){2} +11 ", text, re.MULTILINE)
 
 
-def test_the_words_of_a_jobs_sources_are_below_its_finding() -> None:
+@pytest.mark.parametrize("code", ["job_stuck_suspected", "job_stuck"])
+def test_the_words_of_a_jobs_sources_are_below_its_finding(code: str) -> None:
     documents = made()
     words = ("Flight Recorder: rank 3 did not call all_reduce 6", "RAS shows no difference between the ranks")
     evidence = tuple(JobEvidence("ras", one) for one in words)
-    job = finding("job_stuck", Component("process", "0000:17:00.0", "job on GPU0"), job_evidence=evidence)
+    job = finding(code, Component("process", "0000:17:00.0", "job on GPU0"), job_evidence=evidence)
     findings = msgspec.structs.replace(documents.findings, findings=(job,))
     lines = page(View("", shipped(), msgspec.structs.replace(documents, findings=findings)), 100).splitlines()
     assert [line.strip() for line in lines if "from the job" in line] == [f"from the job: {one}" for one in words]

@@ -89,11 +89,12 @@ def _finding(group: Sequence[Finding], width: int, now: float) -> Iterator[Line]
     yield from folded(
         [(f"{finding.severity:<{_INDENT}}", STYLE_OF_SEVERITY[finding.severity]), (what, "")], width, _INDENT
     )
-    if finding.severity == "info":
-        return
-    yield from _below("evidence: ", evidence_line(lead), width)
+    is_listed = finding.severity == "info"
+    yield from _below("evidence: ", "" if is_listed else evidence_line(lead), width)
     for words in job_words(group):
         yield from _below("from the job: ", words, width)
+    if is_listed:
+        return
     for explained in group:
         if explained.lead is not explained:
             yield from _below("explains: ", f"{explained.title}: {explained.component.component.words}", width)
