@@ -202,6 +202,11 @@ def clock(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, timezone.utc).strftime("%H:%M UTC")
 
 
+def time_of_day(seconds: float) -> str:
+    """A time of day to the second: ``14:03:22 UTC``."""
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%H:%M:%S UTC")
+
+
 def utc(seconds: float) -> str:
     """A time of day: ``2026-11-20 14:03:22 UTC``."""
     return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -364,6 +364,8 @@ class Suspicion:
         self.give = give
         self.now = 0.0
         self.commands: list[tuple[str, ...]] = []
+        self.silent: list[str] = []
+        """Addresses that must not be asked, by question."""
         self.store = Store()
         self.store.occupants = {labels[1]: (pid,) for labels, pid in zip(LABELS, PIDS, strict=True)}
         self.store.jobs = dict.fromkeys(PIDS, PIDS[0])
@@ -373,6 +375,7 @@ class Suspicion:
 
     async def _ask(self, command: tuple[str, ...], *_: Any, **__: Any) -> Answer:
         self.commands.append(command[-2:])
+        self.silent.append(command[-3])
         if self.give is None:
             raise NoAnswer("no answer")
         return Answer(0, msgspec.json.encode(self.give).decode())
@@ -426,7 +429,7 @@ def test_ranks_are_shown_by_state_and_one_that_is_behind_at_its_gpu() -> None:
 
 @pytest.mark.parametrize("give", [None, RasWord("cut")])
 def test_after_a_cut_connection_there_is_silence_for_an_hour(give: RasWord | None) -> None:
-    """Over all jobs, and over a change of the configuration."""
+    """For this job, and over a change of the configuration."""
     job = Suspicion(give)
     job.check(70)
     job.check(0)
@@ -440,6 +443,40 @@ def test_after_a_cut_connection_there_is_silence_for_an_hour(give: RasWord | Non
     assert len(job.commands) == 1
     job.check(70, 120)
     assert len(job.commands) == 2
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:28028", ""])
+def test_the_silence_is_that_of_one_job_and_its_address(address: str) -> None:
+    """Another job is asked, but not where the first one was."""
+    job = Suspicion(RasWord("cut", address=address))
+    job.check(70)
+    job.store.jobs = {PIDS[0]: PIDS[0], PIDS[1]: PIDS[1]}
+    job.store.occupants = {labels[1]: (pid + 100,) for labels, pid in zip(LABELS, PIDS, strict=True)}
+    job.give = RasWord("agree", ranks=2, communicators=1)
+    assert job.check(70) == {("nccl_ras_queries_total", "cut"): 1, ("nccl_ras_queries_total", "agree"): 1}
+    assert job.silent == ["", address]
+
+
+def test_a_job_at_a_silent_address_is_asked_when_the_hour_is_over() -> None:
+    """Which address that is, only the process that asks can know."""
+    job = Suspicion(RasWord("no_answer", address="127.0.0.1:28028"))
+    job.check(70)
+    job.store.occupants = {labels[1]: (pid + 100,) for labels, pid in zip(LABELS, PIDS, strict=True)}
+    job.give = RasWord("silent")
+    for _ in range(int(SILENCE_SECONDS / 60) - 2):
+        shown = job.check(70)
+    assert shown == {("nccl_ras_queries_total", "no_answer"): 1, ("nccl_ras_queries_total", "silent"): 1}
+    job.give = RasWord("agree", ranks=2, communicators=1)
+    assert job.check(70, 120)["nccl_ras_queries_total", "agree"] == 1
+    assert job.silent == ["", "127.0.0.1:28028", ""]
+
+
+def test_a_silent_address_is_not_asked(procfs: Path) -> None:
+    """Neither where it is the default, nor where the job names it."""
+    assert ask_about(procfs, PIDS, silent=["127.0.0.1:28028"]).outcome == "silent"
+    assert ask_about(procfs, PIDS, lambda *_: RasWord("agree"), silent=["127.0.0.1:1"]).address == "127.0.0.1:28028"
+    ProcessTable(procfs).add(PIDS[0], {"NCCL_RAS_ADDR": "localhost:1"}, rank=0)
+    assert ask_about(procfs, PIDS, silent=["127.0.0.1:1"]).outcome == "silent"
 
 
 def test_the_process_that_asks_is_real(start: Callable[..., StandIn], procfs: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from commwatch.jobs.settings.plan import APART_SECONDS, OVERDUE_SECONDS, SOON_SECONDS, JobSettings
-from commwatch.jobs.settings.records import AuditOrder, AuditRecord, SettingRemark
+from commwatch.jobs.settings.records import AuditOrder, AuditRecord, JobProcess, SettingRemark
 from commwatch.node.run import Collected, Outcome
 from commwatch.node.store import Store
 from commwatch.readings import Absence
@@ -187,6 +187,19 @@ def test_an_audit_that_is_none_is_not_kept(node: Node, told: bytes) -> None:
 
     assert [one["event"].partition(":")[0] for one in logged] == ["the audit of NCCL settings is not taken"]
     assert node.settings.record() == AuditRecord(1)
+
+
+def test_the_places_of_processes_are_the_daemons_alone(node: Node) -> None:
+    """No document has them."""
+    node.read((7,))
+    node.audit(AuditRecord(1, processes=(JobProcess(7, 3, "ab"),)))
+    assert node.settings.places == {7: JobProcess(7, 3, "ab")}
+    assert b"processes" not in msgspec.json.encode(node.settings.record())
+    node.read((), None)
+    node.store.occupants = {}
+    node.store.drop("nvml_processes", SLOTS[0])
+    node.settings.look()
+    assert node.settings.places == {}
 
 
 def test_the_words_of_an_audit_do_no_harm_on_a_terminal(node: Node) -> None:

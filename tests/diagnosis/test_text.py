@@ -11,6 +11,7 @@ from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.document import Diagnosis
 from commwatch.diagnosis.text import diagnosis_lines, screen_lines
 from commwatch.findings.verdict import Verdict
+from commwatch.jobs.evidence import JobEvidence
 from commwatch.lines import plain
 from support.diagnoses import NOW, cause, closed_finding, component, faulty, finding, healthy
 
@@ -30,6 +31,23 @@ def test_a_healthy_node_fits_a_screen() -> None:
     assert not any(line.startswith("passed") for line in found)
     assert found[-1] == "--all shows each check, also what passed."
     assert max(map(len, found)) <= 80
+
+
+def test_the_evidence_on_a_job_says_who_gave_it_when() -> None:
+    """Jobs with evidence of their own are not put together, however alike they are."""
+    jobs = tuple(
+        finding(
+            code="job_stuck",
+            component=component("process", f"0000:{number}:00.0", f"job on GPU{number}"),
+            job_evidence=(JobEvidence("proc", f"rank {number} sleeps"), JobEvidence("ras", "RAS: rank 1 is behind")),
+        )
+        for number in range(3)
+    )
+    found = text(healthy(findings=jobs))
+    assert [line.strip() for line in found if "seen now" in line] == [
+        f"seen now: rank {one} sleeps" for one in range(3)
+    ]
+    assert found.count("  from the job: RAS: rank 1 is behind") == 3
 
 
 LONG = "a text that takes more than one line at this width, however it is told, and is told here twice. " * 2

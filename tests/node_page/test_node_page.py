@@ -14,6 +14,7 @@ from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.register import Closed
 from commwatch.findings.score.records import Loss, Part, Score
 from commwatch.findings.verdict import Verdict, Word
+from commwatch.jobs.evidence import JobEvidence
 from commwatch.probes.results.records import ProbeStatus, Trend
 from commwatch.views.heatmap.grid import View
 from commwatch.views.node_page.page import render_node_page
@@ -120,6 +121,24 @@ def test_a_cause_is_drawn_once_with_all_that_it_explains() -> None:
     assert page.texts.index("link state: inactive") < page.texts.index("Likely explains")
     assert [f"{CODES[one.code].title} (probe all_reduce)" in page.texts for one in (slow, late)] == [True, True]
     assert f"Other likely causes: {CODES['xid_fabric'].title}: GPU0 (0000:17:00.0)" in page.texts
+
+
+def test_the_words_of_a_jobs_sources_are_beside_its_finding_or_the_cause() -> None:
+    """Of several jobs with one cause each with its job; what a job wrote is text, and no markup."""
+    word = JobEvidence("flight_recorder", "Flight Recorder: rank 3 did not call <b>x</b>")
+    link = cause("nvlink_down", LINK)
+    jobs = [
+        finding("job_stuck", Component("process", f"0000:{slot}:00.0", f"job on GPU{number}"), job_evidence=(word,))
+        for number, slot in enumerate((17, 18))
+    ]
+    alone = page_of({}, Status("1", TIME, findings=jobs[:1]))
+    assert f"From the job: {word.words}" in alone.texts
+    both = page_of({}, Status("1", TIME, findings=[msgspec.structs.replace(one, causes=(link,)) for one in jobs]))
+    assert both.count("article") == 1
+    assert [f"job on GPU{number} (0000:{17 + number}:00.0): {word.words}" in both.texts for number in (0, 1)] == [
+        True
+    ] * 2
+    assert "From the job" not in page_of({}, Status("1", TIME, findings=[finding("nvlink_down", LINK)])).words
 
 
 def test_evidence_of_an_event_has_its_meaning() -> None:

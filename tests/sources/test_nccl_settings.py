@@ -11,11 +11,12 @@ from typing import get_args
 import msgspec
 import pytest
 
+from commwatch.jobs.flight_recorder.files import series_of
 from commwatch.jobs.settings import audit as settings_audit
 from commwatch.jobs.settings.audit import AUDIT_SECONDS, audit_environment, audit_file, audit_processes, shortened
 from commwatch.jobs.settings.facts import NodeFacts, RdmaPort
 from commwatch.jobs.settings.process_environment import UnreadReason
-from commwatch.jobs.settings.records import AuditOrder, AuditRecord
+from commwatch.jobs.settings.records import AuditOrder, AuditRecord, JobProcess
 from commwatch.readings import Batch
 from commwatch.sources.base import Source
 from support.processes import ProcessTable
@@ -156,6 +157,25 @@ def test_names_that_a_job_makes_up_by_the_thousand_are_not_judged(table: Process
     told = shortened(audit)
     assert len(told.remarks) + told.remarks_left_out == 400
     assert told.remarks_left_out > 0
+
+
+def test_the_audit_knows_the_rank_of_a_process_and_where_its_dumps_are(tmp_path: Path) -> None:
+    """A container sees the folder at another path, and a link in it leads to no file of the node."""
+    table = ProcessTable(tmp_path / "proc")
+    for pid, variables in {
+        11: {"TORCH_FR_DUMP_TEMP_FILE": "/dumps/job7_rank_", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/nowhere/x"},
+        12: {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/link/job7_rank_"},
+        13: {"TORCH_FR_DUMP_TEMP_FILE": "/nowhere/x"},
+        14: {"TORCH_FR_DUMP_TEMP_FILE": "dumps/x"},
+        15: {},
+    }.items():
+        table.add(pid, variables, rank=pid - 11 if pid < 15 else None)
+        (table.root / f"{pid}/root/dumps").mkdir()
+        (table.root / f"{pid}/root/link").symlink_to("/dumps")
+    audit = audit_processes(range(11, 16), NodeFacts(), table.root)
+    folders = [(table.root / f"{pid}/root/dumps").stat() for pid in (11, 12)]
+    series = [series_of((one.st_dev, one.st_ino), "job7_rank_3") for one in folders]
+    assert audit.processes == (*(JobProcess(11 + rank, rank, one) for rank, one in enumerate([*series, "", ""])),)
 
 
 def test_an_environment_and_a_file_are_audited_like_a_process(tmp_path: Path) -> None:

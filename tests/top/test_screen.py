@@ -10,11 +10,14 @@ import msgspec
 import pytest
 
 from commwatch.findings.api_documents import ProbeRecord
+from commwatch.findings.finding import Component
+from commwatch.jobs.evidence import JobEvidence
 from commwatch.lines import Line, plain
 from commwatch.views.top.frame import Documents, View
 from commwatch.views.top.live import Looking
 from commwatch.views.top.screen import Place, page_lines, screen
 from support.facts import shipped
+from support.findings import finding
 from top.documents import BUSY, faulty, healthy, made
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "top"
@@ -233,6 +236,17 @@ def test_errors_are_the_sum_of_all_counters_that_the_rules_hold_against_limits()
 
     assert re.search(r"^0 +ok( +-){3} +5 ", text, re.MULTILINE)
     assert re.search(r"^mlx5_0/1 +- +active( +-){2} +11 ", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("code", ["job_stuck_suspected", "job_stuck"])
+def test_the_words_of_a_jobs_sources_are_below_its_finding(code: str) -> None:
+    documents = made()
+    words = ("Flight Recorder: rank 3 did not call all_reduce 6", "RAS shows no difference between the ranks")
+    evidence = tuple(JobEvidence("ras", one) for one in words)
+    job = finding(code, Component("process", "0000:17:00.0", "job on GPU0"), job_evidence=evidence)
+    findings = msgspec.structs.replace(documents.findings, findings=(job,))
+    lines = page(View("", shipped(), msgspec.structs.replace(documents, findings=findings)), 100).splitlines()
+    assert [line.strip() for line in lines if "from the job" in line] == [f"from the job: {one}" for one in words]
 
 
 def test_every_text_from_outside_is_printable() -> None:

@@ -53,6 +53,8 @@ class Answer(msgspec.Struct, frozen=True):
     """The likeliest cause first; empty where no rank waits."""
     notes: tuple[str, ...]
     """What was left out and why, as sentences."""
+    is_complete: bool = True
+    """Whether all that was named could be read and compared: else an operation may wait that is not seen."""
 
 
 def run_flight_recorder(names: Sequence[str], config: Config, *, as_json: bool, with_frames: bool) -> int:
@@ -65,7 +67,8 @@ def run_flight_recorder(names: Sequence[str], config: Config, *, as_json: bool, 
         with_frames: show the places in the program.
 
     Returns:
-        The exit code: 0 where no rank waits, 1 where one does, 3 where no dump can be used.
+        The exit code: 0 where no rank waits, 1 where one does, 3 where that is not known: no dump can be used, or none
+        of those that can shows that a rank waits.
 
     Raises:
         UsageError: a name cannot be read.
@@ -89,11 +92,12 @@ def run_flight_recorder(names: Sequence[str], config: Config, *, as_json: bool, 
         libraries=tuple(sorted({one.recording.library for one in dumps if one.recording.library})),
         verdicts=analysis.verdicts if with_frames else tuple(map(_without_frames, analysis.verdicts)),
         notes=(*notes, *left_out, *not_asked, *analysis.notes),
+        is_complete=not (notes or left_out or not_asked or unresponsive or analysis.contradicting),
     )
     show(answer, answer_lines(answer), as_json=as_json)
     if answer.verdicts:
         return ExitCode.FOUND
-    return ExitCode.OK if answer.ranks else ExitCode.NOT_KNOWN
+    return ExitCode.OK if answer.ranks and answer.is_complete else ExitCode.NOT_KNOWN
 
 
 def _without_frames(verdict: Verdict) -> Verdict:
@@ -104,6 +108,9 @@ def answer_lines(answer: Answer) -> Iterator[Line | str]:
     """The answer as text."""
     if not answer.ranks:
         yield [("Unknown: ", "yellow"), ("no dump can be used.", "")]
+    elif not answer.verdicts and not answer.is_complete:
+        known = f"no operation waits in the dumps of {ranks_text(answer.ranks)}, and others could not be used."
+        yield [("Unknown: ", "yellow"), (known, "")]
     elif not answer.verdicts:
         yield [("OK: ", "green"), (f"no operation waits in the dumps of {ranks_text(answer.ranks)}.", "")]
         yield "  A recorder that retires its calls at their start shows no hang (docs/using/flight-recorder.md)."

@@ -112,14 +112,14 @@ def also_seen(finding: Finding) -> str:
 def finding_groups(findings: Iterable[Finding], *, every: bool = False) -> list[tuple[Finding, ...]]:
     """Findings that differ in nothing but the part and its numbers, together; the order is that of the first of each.
 
-    Those of one kind with the same causes are one story.
+    Those of one kind with the same causes are one story; a job with evidence of its own is one by itself.
 
     Args:
         findings: most severe first.
     """
     groups: dict[tuple[str, ...], list[Finding]] = {}
     for finding in findings:
-        own = (finding.component.identity,) if every else ()
+        own = (finding.component.identity,) if every or finding.job_evidence else ()
         causes = (f"{cause.code} {cause.component.identity}" for cause in finding.causes)
         groups.setdefault((finding.severity, finding.code, *own, *causes), []).append(finding)
     return [

@@ -166,7 +166,8 @@ def _finding_lines(group: Sequence[Finding], now: float) -> Iterator[tuple[Line,
         for fact in finding.evidence:
             yield [(f"  {format_evidence(fact)}", "")], 4
         for known in finding.job_evidence:
-            yield [("  seen now: ", "bold"), (known.words, "")], 4
+            label = "seen now" if known.source == "proc" else "from the job"
+            yield [(f"  {label}: ", "bold"), (known.words, "")], 4
     for place, cause in enumerate(finding.causes, start=1):
         yield from _cause_lines(place, cause, finding)
     if finding.also_seen:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -193,7 +193,8 @@ class Finding(msgspec.Struct, frozen=True):
     seen_seconds: float = 0.0
     """Time up to ``last_seen`` over which each evaluation matched it."""
     job_evidence: tuple[JobEvidence, ...] = ()
-    """Of a job, what a command learned about its processes when it was asked; the daemon's own findings have none."""
+    """Of a job, the words of the sources that know it, in the order of trust: what it wrote and answered, as the daemon
+    knows it, and what a command learned about its processes when it was asked."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -231,6 +232,15 @@ def by_lead(findings: Iterable[Finding]) -> list[list[Finding]]:
     for finding in findings:
         groups.setdefault(finding.lead.key, []).append(finding)
     return list(groups.values())
+
+
+def job_words(findings: Sequence[Finding]) -> list[str]:
+    """The words of the sources on the jobs of some findings; of several findings each with its job."""
+    return [
+        f"{one.component.words}: {known.words}" if len(findings) > 1 else known.words
+        for one in findings
+        for known in one.job_evidence
+    ]
 
 
 def evidence_line(entry: Finding | Cause) -> str:

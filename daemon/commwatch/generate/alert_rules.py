@@ -209,6 +209,23 @@ _SPACED_TIME = " | ".join(
     )
 )  # fmt: skip
 """Prometheus writes units without a space, and min as m."""
+_OF_GPU = "{cluster='%s',job='%s',instance='%s',pci_bus_id='%s'}[2m])"
+_LABELS_OF_GPU = "$labels.cluster $labels.job $labels.instance $labels.pci_bus_id"
+_FROM_THE_JOB = (
+    f'{{{{ with query (printf "last_over_time(commwatch_job_flight_recorder_rank{_OF_GPU}" {_LABELS_OF_GPU}) }}}} Its'
+    ' Flight Recorder names {{ range $place, $one := sortByLabel "rank" . }}{{ if $place }}, {{ end }}rank'
+    ' {{ $one.Labels.rank }} ({{ reReplaceAll "_" " " $one.Labels.verdict }}, {{ $one.Labels.operation }}'
+    '{{ if $one.Value }} {{ printf "%.0f" $one.Value }}{{ end }}){{ end }}.{{ end }}'
+    f'{{{{ with query (printf "last_over_time(commwatch_job_last_communication_seconds{_OF_GPU} <= %f"'
+    f" {_LABELS_OF_GPU} $value) }}}} Inspector's newest record was"
+    f" {{{{ . | first | value | humanizeDuration | {_SPACED_TIME} }}}} old."
+    "{{ end }}"
+    f'{{{{ with query (printf "last_over_time(commwatch_job_ras_ranks{_OF_GPU} > 0" {_LABELS_OF_GPU}) }}}} RAS'
+    ' reports of its ranks: {{ range $place, $one := sortByLabel "state" . }}{{ if $place }}, {{ end }}'
+    "{{ $one.Value }} {{ $one.Labels.state }}{{ end }}.{{ end }}"
+)
+"""What the job at a GPU wrote and answered; a record of Inspector only if it is younger than the last payload, since
+which the alert's value counts."""
 _EMPTY_GROUP = re.compile(r"^( *rules:)\n(?= *- name:|\s*\Z)", re.MULTILINE)
 
 _SOFTWARE_FAULTS = (
@@ -317,6 +334,7 @@ def _words(site: Site) -> Mapping[str, str]:
     """The text for each placeholder that is no threshold."""
     phrases = {
         "job_on_node": _JOB_ON_NODE,
+        "from_the_job": _FROM_THE_JOB,
         "gpus_of_element": _GPUS_OF_ELEMENT,
         "on_duty": _ON_DUTY,
         "gpu_gone": _gpu_gone(site.job),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from commwatch.jobs.evidence import JobEvidence, JobRank, SuspectedJob, has_arrived_alone
+from commwatch.jobs.evidence import JobEvidence, JobRank, SuspectedJob, first_gpu, has_arrived_alone
 from commwatch.jobs.ranks import RANKS_MAX, REASONS, SAMPLES, RankSample, Sampled, odd_rank, read_rank
 from commwatch.jobs.settings.facts import ProcessSettings
 from commwatch.jobs.settings.owner import read_owners
@@ -34,11 +34,6 @@ def ask_sources(jobs: Sequence[SuspectedJob], sources: Sequence[Source]) -> dict
     """The word of each source on each job, in the order of the sources."""
     answers = [source(jobs) for source in sources]
     return {key: tuple(one[key] for one in answers if key in one) for key in map(first_gpu, jobs)}
-
-
-def first_gpu(job: SuspectedJob) -> str:
-    """PCI address of its lowest GPU, by which findings name it."""
-    return min(job.ranks, key=lambda one: one.gpu).address
 
 
 class ProcessTable:

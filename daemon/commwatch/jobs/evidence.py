@@ -9,8 +9,8 @@ import msgspec
 
 from commwatch.state.records import Timestamp
 
-EvidenceSource: TypeAlias = Literal["node", "proc", "flight_recorder", "inspector", "ras", "log"]
-"""In the order of trust of jobs: signals of the node, the process table, then what the job wrote or answers."""
+EvidenceSource: TypeAlias = Literal["node", "proc", "flight_recorder", "inspector", "log", "ras"]
+"""In the order of trust: signals of the node, the process table, then what the job wrote, and what it answers."""
 
 
 class JobEvidence(msgspec.Struct, frozen=True):
@@ -55,3 +55,8 @@ class SuspectedJob(msgspec.Struct, frozen=True):
     """Since its last payload."""
     ranks: tuple[JobRank, ...]
     """By GPU; a process on several GPUs is there for each."""
+
+
+def first_gpu(job: SuspectedJob) -> str:
+    """PCI address of its lowest GPU, by which findings name it."""
+    return min(job.ranks, key=lambda one: one.gpu).address

@@ -35,7 +35,7 @@ from commwatch.sources import files
 
 Outcome: TypeAlias = Literal[
     "agree", "differ",  # a report; differ: ranks are missing, failed or behind
-    "no_rank_0", "unread", "version", "off", "namespace", "address", "young", "other_user",  # it was not asked
+    "no_rank_0", "unread", "version", "off", "namespace", "address", "young", "other_user", "silent",  # was not asked
     "unreachable", "too_old", "protocol", "no_answer", "cut", "too_large", "unreadable", "other_job", "setting_up",
 ]  # fmt: skip
 OUTCOMES: Final[dict[Outcome, str]] = {
@@ -49,6 +49,7 @@ OUTCOMES: Final[dict[Outcome, str]] = {
     "address": "was not asked: NCCL_RAS_ADDR is no address of the loopback interface",
     "young": "was not asked: rank 0 has run for less than 10 min",
     "other_user": "was not asked: another user listens at its port",
+    "silent": "was not asked: what listens at its address gave no answer within the last hour",
     "unreachable": "does not listen",
     "too_old": "does not know MONITOR, so it was not asked for a report",
     "protocol": "did not answer: another program listens there",
@@ -61,7 +62,7 @@ OUTCOMES: Final[dict[Outcome, str]] = {
 }
 """In words, behind *RAS*."""
 HARMED: Final[frozenset[Outcome]] = frozenset({"protocol", "no_answer", "cut", "too_large", "unreadable"})
-"""After these nothing is asked for an hour."""
+"""After these neither the job nor its address is asked for an hour."""
 
 FIRST_VERSION: Final = (2, 29, 2)
 """Before it a report with a missing rank reads wrong memory of the job."""
@@ -142,6 +143,8 @@ class RasWord(msgspec.Struct, frozen=True):
     """The largest communicators first."""
     behind_pids: tuple[int, ...] = ()
     """Processes of this node that are behind in any communicator; without one whose id a rank elsewhere has, too."""
+    address: str = ""
+    """Where it was asked: ``127.0.0.1:28028``; empty where it was not."""
 
     @property
     def words(self) -> str:
@@ -438,13 +441,16 @@ def _another_listens(procfs: Path, process: int, port: int) -> bool:
     return user is None or not listening <= {user[1]}
 
 
-def ask_about(procfs: Path, pids: Collection[int], asker: Callable[..., RasWord] = ask) -> RasWord:
+def ask_about(
+    procfs: Path, pids: Collection[int], asker: Callable[..., RasWord] = ask, silent: Collection[str] = ()
+) -> RasWord:
     """Ask the RAS of a job, if it may be asked; blocks.
 
     Args:
         procfs: where the processes are read.
         pids: of the job on this node.
         asker: see ``ask``.
+        silent: addresses that are not asked.
     """
     reading = read_process_settings(pids, known_variables(), procfs)
     first = next((one for one in reading.processes if one.rank == "0"), None)
@@ -456,15 +462,17 @@ def ask_about(procfs: Path, pids: Collection[int], asker: Callable[..., RasWord]
     addresses = addresses_of(address or "")
     if _another_listens(procfs, first.pid or 0, addresses[0][1]):
         return RasWord("other_user")
-    return asker(addresses, pids)
+    place = "{}:{}".format(*addresses[0])
+    return RasWord("silent") if place in silent else msgspec.structs.replace(asker(addresses, pids), address=place)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print the word as JSON; arguments: procfs and the ids of processes."""
+    """Print the word as JSON; arguments: procfs, addresses that are not asked, and the ids of processes."""
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (_MOST_CPU_SECONDS, _MOST_CPU_SECONDS))
-    procfs, *pids = arguments
-    sys.stdout.write(msgspec.json.encode(ask_about(Path(procfs), tuple(map(int, pids)))).decode() + "\n")
+    procfs, silent, *pids = arguments
+    word = ask_about(Path(procfs), tuple(map(int, pids)), silent=silent.split(","))
+    sys.stdout.write(msgspec.json.encode(word).decode() + "\n")
 
 
 if __name__ == "__main__":

@@ -214,11 +214,15 @@ class StuckJobs(Tracker):
         self._jobs.clear()
         self._store.drop_group(GROUP)
 
-    def suspected(self) -> tuple[SuspectedJob, ...]:
-        """The jobs that have moved nothing for half a minute, with their processes, as of the last reading."""
+    def suspected(self, now: float | None = None) -> tuple[SuspectedJob, ...]:
+        """The jobs that have moved nothing for half a minute, with their processes, as of the last reading.
+
+        Args:
+            now: monotonic seconds up to which the time since the last payload is counted; None: that of the reading.
+        """
         found = []
         for job in self._jobs:
-            if job.samples and (seconds := job.seconds(job.read_at)):
+            if job.samples and (seconds := job.seconds(job.read_at if now is None else now)):
                 started = {pid: one.started for pid, one in job.samples[-1][1].items() if one.state}
                 ranks = (replace(one, started=started.get(one.pid)) for one in job.ranks)
                 found.append(SuspectedJob(seconds, tuple(sorted(ranks, key=lambda one: (one.gpu, one.pid)))))

@@ -29,6 +29,7 @@ from commwatch.service.collection import Collection, Presence
 from commwatch.service.instruments import Instruments
 from commwatch.service.job_ras import INTERVAL_SECONDS as RAS_SECONDS
 from commwatch.service.job_ras import JobRas
+from commwatch.service.job_words import JobWords
 from commwatch.service.judge import Judge
 from commwatch.service.judgement import STATE_NAME, check, restore
 from commwatch.service.keeping import Keeping, Record
@@ -117,6 +118,10 @@ class Engine:
             starvation,
         )
         self.job_ras = JobRas(self.store, thresholds, self._roots.procfs) if config.jobs.ras else None
+        self._job_words = JobWords(
+            self.store, self.pipeline.stuck_jobs, self.pipeline.flight_recorder, self.job_settings, self.job_ras,
+            Path(self._roots.procfs),
+        )  # fmt: skip
         self.between_nodes = BetweenNodes(config.cluster, state, self.store)
         self._silent_gpus = self.pipeline.inventory.silent_gpus
         """As of the last run that was kept."""
@@ -345,8 +350,13 @@ class Engine:
 
     def look(self) -> None:
         """Look at the node with the rules; what opens or closes is saved at once."""
-        self.verdict.evaluate(self.whole_snapshot(), time.time())
+        self._evaluate()
         self._keeping.notice()
+
+    def _evaluate(self) -> None:
+        now = time.time()
+        words = self._job_words.words(now)
+        self.verdict.evaluate(self.whole_snapshot(), now, words)
 
     # --- what must survive a restart ---
 
@@ -360,7 +370,7 @@ class Engine:
         records = (Record(INVENTORY, inventory, msgspec.json.encode(inventory)),)
         if self.verdict.looked_at is None:
             return records  # events may have been counted that the history does not know yet
-        self.verdict.evaluate(self.whole_snapshot(), time.time())
+        self._evaluate()
         judgement = self.pipeline.judgement(self.verdict)
         try:
             check(judgement)

@@ -6,7 +6,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 import structlog
@@ -23,7 +23,8 @@ log = structlog.get_logger("commwatch.job_ras")
 
 GROUP: Final = "job_ras"
 SILENCE_SECONDS: Final = 3600.0
-"""After an answer that was none, as of a job that it may have harmed, no job is asked for this time."""
+"""After an answer that was none, as of a job that it may have harmed, neither this job nor this address is asked for
+this time; other jobs are."""
 INTERVAL_SECONDS: Final = 30.0
 """Between two checks for suspected jobs: longer than an answer takes."""
 _DEADLINE_SECONDS: Final = 10.0 + ANSWER_SECONDS + LISTEN_SECONDS
@@ -31,6 +32,16 @@ _MOST_ANSWER_BYTES: Final = 1 << 16
 
 Ask: TypeAlias = Callable[..., Coroutine[Any, Any, Answer]]
 _Labels: TypeAlias = "tuple[str, ...]"
+
+
+class _Silence(NamedTuple):
+    """A job that is not asked, and where it was asked."""
+
+    until: float
+    """Monotonic seconds."""
+    job: frozenset[int]
+    address: str
+    """Empty where it is not known."""
 
 
 class JobRas:
@@ -58,34 +69,51 @@ class JobRas:
         self._procfs = procfs
         self._monotonic = monotonic
         self._ask = ask
-        self._words: dict[frozenset[int], RasWord] = {}
+        self._words: dict[frozenset[int], tuple[RasWord, float]] = {}
+        """By job the word, and when it was asked, monotonic seconds."""
         self._queries: Counter[str] = Counter()
-        self._silent_until = float("-inf")
+        self._silences: tuple[_Silence, ...] = ()
 
     def take_over(self, earlier: JobRas) -> None:
         """Keep what an engine learned that was stopped, and its silence."""
-        self._words, self._queries, self._silent_until = earlier._words, earlier._queries, earlier._silent_until
+        self._words, self._queries, self._silences = earlier._words, earlier._queries, earlier._silences
 
-    def word_on(self, pids: frozenset[int]) -> RasWord | None:
-        """The answer of RAS on the suspected job that has one of these processes; None where it was not asked."""
-        return next((word for job, word in self._words.items() if job & pids), None)
+    def word_on(self, pids: frozenset[int], since: float = float("-inf")) -> RasWord | None:
+        """The answer of RAS on the suspected job that has one of these processes; None where it was not asked.
+
+        Args:
+            pids: of the job.
+            since: monotonic seconds; an earlier answer does not count.
+        """
+        return next((word for job, (word, at) in self._words.items() if job & pids and at >= since), None)
 
     async def run(self) -> None:
         """Ask about one job that is suspected and was not asked about."""
         suspected = dict(self._suspected())
         self._words = {job: word for job, word in self._words.items() if any(job & other for other in suspected)}
         for job in suspected:
-            if self.word_on(job) is None and self._monotonic() >= self._silent_until:
-                word = self._words[job] = await self._ask_about(job)
+            if self.word_on(job) is None and not self._is_silent(job):
+                at, word = self._monotonic(), await self._ask_about(job)
                 self._queries[word.outcome] += 1
                 log.info("asked RAS about a job that is suspected to be stuck", outcome=word.outcome, words=word.words)
+                if word.outcome == "silent":
+                    until = max((one.until for one in self._silences), default=self._monotonic())
+                    self._silences += (_Silence(until, job, ""),)
+                    break
+                self._words[job] = word, at
                 if word.outcome in HARMED:
-                    self._silent_until = self._monotonic() + SILENCE_SECONDS
+                    self._silences += (_Silence(self._monotonic() + SILENCE_SECONDS, job, word.address),)
                 break
         self._show(suspected)
 
+    def _is_silent(self, job: frozenset[int]) -> bool:
+        now = self._monotonic()
+        self._silences = tuple(one for one in self._silences if now < one.until)
+        return any(one.job & job for one in self._silences)
+
     async def _ask_about(self, job: frozenset[int]) -> RasWord:
-        command = own_module("commwatch.jobs.ras", self._procfs, *map(str, sorted(job)))
+        silent = ",".join(sorted({one.address for one in self._silences}))
+        command = own_module("commwatch.jobs.ras", self._procfs, silent, *map(str, sorted(job)))
         try:
             answer = await self._ask(
                 command, clean_environment(os.environ), _DEADLINE_SECONDS, limit=_MOST_ANSWER_BYTES

@@ -16,6 +16,7 @@ from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Finding, Match, format_evidence
 from commwatch.findings.history import CounterHistory
+from commwatch.findings.job_evidence import with_job_evidence
 from commwatch.findings.measured import measured_of, well_at
 from commwatch.findings.profile import profile_readings
 from commwatch.findings.register import Change, Incident, Register, counted_over, is_counted
@@ -26,6 +27,7 @@ from commwatch.findings.rules.gpu_ways import gpus_of
 from commwatch.findings.score.records import Score
 from commwatch.findings.score.score import readings_of, score_of
 from commwatch.findings.verdict import UnreadSource, verdict_of
+from commwatch.jobs.evidence import JobEvidence
 from commwatch.node.store import Store
 from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
@@ -45,6 +47,9 @@ Reading: TypeAlias = "tuple[str, tuple[str, ...], Value]"
 """Metric, label values, number."""
 Readings: TypeAlias = Callable[[Facts, Thresholds, Sequence[Finding]], Iterable[Reading]]
 """Further metrics that are computed from what the rules read and found."""
+
+
+_NO_EVIDENCE: Final[Mapping[str, Sequence[JobEvidence]]] = {}
 
 
 class About(TypedDict):
@@ -114,27 +119,31 @@ class Judge:
         """Rules that failed at the last evaluation."""
         return self._engine.failing
 
-    def evaluate(self, snapshot: Snapshot, now: float) -> None:
+    def evaluate(
+        self, snapshot: Snapshot, now: float, job_evidence: Mapping[str, Sequence[JobEvidence]] = _NO_EVIDENCE
+    ) -> None:
         """Run all rules once; what goes wrong is logged and counted, and the daemon goes on.
 
         Args:
             snapshot: all that is current.
             now: seconds since 1970.
+            job_evidence: see ``with_job_evidence``.
         """
         try:
-            self._evaluate(snapshot, now)
+            self._evaluate(snapshot, now, job_evidence)
         except Exception as error:
             # A defect of ours must be seen, and must not end the watching.
             self._failed("engine", error)
 
-    def _evaluate(self, snapshot: Snapshot, now: float) -> None:
+    def _evaluate(self, snapshot: Snapshot, now: float, job_evidence: Mapping[str, Sequence[JobEvidence]]) -> None:
         matches = self._engine.evaluate(snapshot, now)
         self._observability.take(self._engine.facts.node)
         self._matches = matches
         changes = self.register.update(matches, self, now)
         self._pairs_well_at = well_at(self._engine.facts) or self._pairs_well_at
         incidents = self.register.open_incidents()
-        self.findings = join(incidents, measured=measured_of(self._engine.facts) if incidents else ())
+        findings = join(incidents, measured=measured_of(self._engine.facts) if incidents else ())
+        self.findings = list(with_job_evidence(findings, job_evidence))
         self.looked_at, self._before = now, snapshot
         self._announce(changes, now)
         self._publish(self._engine.facts)

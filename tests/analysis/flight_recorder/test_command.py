@@ -7,7 +7,7 @@ import os
 import socket
 import socketserver
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -19,7 +19,7 @@ from commwatch.__main__ import main
 from commwatch.jobs.flight_recorder import worker_server
 from commwatch.jobs.flight_recorder.dump import parse
 from commwatch.jobs.flight_recorder.worker_server import NoServer, Unresponsive, ask, rank_and_socket
-from support.flight_recorder import GLOO, dump, pickled, place
+from support.flight_recorder import BEGIN, GLOO, call, dump, pickled, place
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
@@ -57,6 +57,45 @@ def test_dumps_in_which_nothing_waits_are_ok_and_none_is_unknown(
     code, text = said(capsys, "diagnose", "--flight-recorder", str(tmp_path))
     assert code == 3
     assert "rank_0 left out: opcode 0x63, which no dump has, at byte 2." in text
+
+
+def _unreadable(folder: Path) -> None:
+    (folder / "rank_1").write_bytes(b"none")
+
+
+def _link(folder: Path) -> None:
+    (folder / "rank_1").symlink_to("rank_0")
+
+
+def _contradicting(folder: Path) -> None:
+    for name, operation in (("a_rank_1", "all_reduce"), ("b_rank_1", "barrier")):
+        (folder / name).write_bytes(pickled(dump([call(operation, 1)])))
+
+
+def _of_an_earlier_run(folder: Path) -> None:
+    (folder / "rank_1").write_bytes(pickled(dump([call("barrier", 1, at=BEGIN - 900)])))
+
+
+@pytest.mark.parametrize(
+    ("change", "code"), [(_unreadable, 3), (_link, 3), (_contradicting, 3), (_of_an_earlier_run, 0)]
+)
+def test_it_is_not_ok_where_a_dump_could_not_be_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Callable[[Path], None], code: int
+) -> None:
+    """Its rank may wait. What an earlier run left is no dump of this one."""
+    (tmp_path / "rank_0").write_bytes(pickled(dump([call("barrier", 1)])))
+    change(tmp_path)
+    found, text = said(capsys, "diagnose", "--flight-recorder", str(tmp_path))
+    words = {0: "OK: no operation waits", 3: "Unknown: no operation waits in the dumps of rank 0, and others could not"}
+    assert (found, text.startswith(words[code])) == (code, True)
+    assert "note: " in text
+    _, answer = said(capsys, "diagnose", "--flight-recorder", str(tmp_path), "--json")
+    assert json.loads(answer)["is_complete"] is (code == 0)
+
+
+def test_a_verdict_is_one_whatever_else_could_not_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _unreadable(place(tmp_path, "missing"))
+    assert said(capsys, "diagnose", "--flight-recorder", str(tmp_path))[0] == 1
 
 
 @pytest.mark.parametrize(

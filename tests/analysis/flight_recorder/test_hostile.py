@@ -6,9 +6,12 @@ import os
 import pickle
 import pickletools
 import shutil
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +24,7 @@ from commwatch.jobs.flight_recorder.reading import read_dumps, read_file
 from commwatch.jobs.flight_recorder.recording import condense
 from commwatch.jobs.flight_recorder.verdict import RankDump, judge
 from support.examples import examples
-from support.flight_recorder import GLOO, call, dump, pickled
+from support.flight_recorder import GLOO, TAKEN, call, dump, pickled
 
 HEAD = b"\x80\x02"
 RANK_0 = (GLOO / "missing/rank_0").read_bytes()
@@ -80,6 +83,16 @@ def test_ranks_that_many_groups_share_are_refused_where_they_are_too_many() -> N
         value = dump([]) | {"pg_config": {str(one): config for one in range(1, groups + 1)}}
         with pytest.raises(NoDump, match="more ranks than a job") if is_refused else nullcontext():
             assert len(condense(parse(pickled(value))).groups) == groups
+
+
+@pytest.mark.parametrize("encode", [pickled, msgspec.json.encode])
+def test_a_group_of_many_ranks_is_read(encode: Callable[[Any], bytes]) -> None:
+    """Its list has 118 kB; the limit is 1 MiB, which is more ranks than any job has."""
+    waits = condense(parse(encode(dump([call("barrier", 1, done=False)], {"0": list(range(20_000))}))))
+    (found,) = judge([RankDump(0, "", TAKEN, waits)]).verdicts
+    assert (found.kind, found.ranks[-1]) == ("missing_dump", 19_999)
+    with pytest.raises(NoDump, match=r"a text of|not of the form"):
+        parse(encode(dump([], {"0": list(range(150_000))})))
 
 
 @pytest.mark.parametrize("name", ZOO)

@@ -11,7 +11,7 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from commwatch.jobs.flight_recorder.pickle_walk import NoDump, walk
+from commwatch.jobs.flight_recorder.pickle_walk import LONGEST_TEXT, NoDump, walk
 
 MOST_BYTES: Final = 64 * 2**20
 MOST_CALLS: Final = 50_000
@@ -19,6 +19,8 @@ MOST_CALLS: Final = 50_000
 _MOST_TENSORS: Final = 1024
 
 _Text: TypeAlias = Annotated[str, Meta(max_length=64 * 1024)]
+_RankList: TypeAlias = Annotated[str, Meta(max_length=LONGEST_TEXT)]
+"""Of 144,960 ranks at most."""
 _Word: TypeAlias = Annotated[str, Meta(max_length=512)]
 _Sequence: TypeAlias = Annotated[int, Meta(ge=-1, lt=2**62)]
 _Nanoseconds: TypeAlias = Annotated[int, Meta(ge=0, lt=2**62)]
@@ -73,7 +75,7 @@ class GroupConfig(msgspec.Struct, frozen=True):
 
     name: _Word = ""
     desc: _Word = ""
-    ranks: _Text = "[]"
+    ranks: _RankList = "[]"
     """``[0, 1, 2, 3]`` as text; of gloo often empty."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import itertools
 import os
 import re
@@ -11,12 +12,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from commwatch.jobs.flight_recorder.dump import MOST_BYTES
 
 MOST_FILES: Final = 4096
-"""The files that were written last; older ones are left out."""
+"""Of one user the files that were written last; older ones are left out, and no other user's are."""
 MOST_NAMES: Final = 65_536
 """Names of a folder that are looked at."""
 _RANK: Final = re.compile(r"rank[_-]?(\d{1,6})(?!\d)", re.IGNORECASE)
@@ -36,16 +38,33 @@ class DumpFile:
     """Bytes."""
     stamp: tuple[int, int, int]
     """Number of the file, time of its last change in ns, and size: a rewritten file has another one."""
+    series: str = ""
+    """See ``series_of``; empty where the folder is not known."""
 
 
 def rank_of(path: str) -> int | None:
     """The rank in the name of a dump: ``nccl_trace_rank_3``, ``trace_3.json``; None where there is none."""
-    name = os.path.basename(path)
+    found = _rank_in(os.path.basename(path))
+    return int(found[1]) if found else None
+
+
+@lru_cache(maxsize=2 * MOST_FILES)
+def series_of(folder: tuple[int, int], name: str) -> str:
+    """A digest of where a dump lies and of its name without the rank: torch appends the rank alone, so that it is the
+    same for all dumps of a job, and differs between jobs that do not overwrite each other's.
+
+    Args:
+        folder: numbers of its device and of itself there: a container may see it at another path.
+        name: of the file.
+    """
+    if (found := _rank_in(name)) is not None:
+        name = f"{name[: found.start(1)]}\0{name[found.end(1) :]}"
+    return hashlib.sha256(os.fsencode(f"{folder[0]}:{folder[1]}/{name}")).hexdigest()[:32]
+
+
+def _rank_in(name: str) -> re.Match[str] | None:
     found = list(_RANK.finditer(name))
-    if found:
-        return int(found[-1][1])
-    last = _LAST_NUMBER.search(name)
-    return int(last[1]) if last else None
+    return found[-1] if found else _LAST_NUMBER.search(name)
 
 
 def find_files(names: Iterable[str]) -> tuple[list[DumpFile], list[str]]:
@@ -71,6 +90,7 @@ def find_all(names: Iterable[str]) -> tuple[list[DumpFile], list[str]]:
         OSError: a name cannot be read; ``FileNotFoundError`` where it matches nothing.
     """
     found: dict[str, DumpFile] = {}
+    folders: dict[str, tuple[int, int]] = {}
     notes: list[str] = []
     for name in map(os.path.abspath, names):
         for path in sorted(glob.iglob(name)) if glob.has_magic(name) else (name,):
@@ -78,18 +98,29 @@ def find_all(names: Iterable[str]) -> tuple[list[DumpFile], list[str]]:
                 for inside in itertools.islice(os.scandir(path), MOST_NAMES):
                     if not inside.name.startswith(".") and rank_of(inside.name) is not None:
                         with suppress(FileNotFoundError):  # gone since the folder was listed
-                            _take(inside.path, found, notes)
+                            _take(inside.path, found, folders, notes)
             else:
-                _take(path, found, notes)
-    newest = sorted(found.values(), key=lambda one: (-one.written, one.path))
-    if len(newest) > MOST_FILES:
-        notes.append(f"{len(newest) - MOST_FILES:,} older files are left out: {MOST_FILES:,} are read at most.")
-    return newest[:MOST_FILES], notes
+                _take(path, found, folders, notes)
+    kept: list[DumpFile] = []
+    numbers: Counter[int] = Counter()
+    for one in sorted(found.values(), key=lambda one: (-one.written, one.path)):
+        numbers[one.owner] += 1
+        if numbers[one.owner] <= MOST_FILES:
+            kept.append(one)
+    if left := len(found) - len(kept):
+        notes.append(f"{left:,} older files are left out: {MOST_FILES:,} of a user are read at most.")
+    return kept, notes
 
 
-def _take(path: str, found: dict[str, DumpFile], notes: list[str]) -> None:
+def _take(
+    path: str, found: dict[str, DumpFile], folders: dict[str, tuple[int, int]], notes: list[str]
+) -> None:  # fmt: skip
+    folder, name = os.path.split(path)
     try:
         status = os.lstat(path)
+        if folder not in folders:
+            there = os.stat(folder)
+            folders[folder] = there.st_dev, there.st_ino
     except FileNotFoundError:
         if not found:
             raise
@@ -100,13 +131,13 @@ def _take(path: str, found: dict[str, DumpFile], notes: list[str]) -> None:
     elif status.st_size > MOST_BYTES:
         notes.append(f"{path} is left out: it has {status.st_size:,} bytes, more than {MOST_BYTES:,}.")
     else:
-        found[path] = file_of(path, status)
+        found[path] = file_of(path, status, series_of(folders[folder], name))
 
 
-def file_of(path: str, status: os.stat_result) -> DumpFile:
+def file_of(path: str, status: os.stat_result, series: str = "") -> DumpFile:
     """A file by its status."""
     stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
-    return DumpFile(path, status.st_uid, status.st_mtime, status.st_size, stamp)
+    return DumpFile(path, status.st_uid, status.st_mtime, status.st_size, stamp, series)
 
 
 def _of_one_owner(files: Sequence[DumpFile]) -> tuple[list[DumpFile], list[str]]:

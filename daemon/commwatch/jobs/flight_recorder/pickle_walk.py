@@ -20,7 +20,7 @@ MOST_CONTAINERS: Final = 600_000
 MOST_VALUES: Final = 100_000
 """On the stack at a time: the calls of a list are there until the list is complete."""
 MOST_MARKS: Final = 16
-LONGEST_TEXT: Final = 64 * 1024
+LONGEST_TEXT: Final = 2**20
 """Bytes."""
 _MOST_SHARED_KEYS: Final = 16
 

@@ -323,6 +323,7 @@ def _trailing(steps: Sequence[Step]) -> tuple[Step, ...]:
     return tuple(steps[done + 1 :])
 
 
+@lru_cache(maxsize=8)  # all dumps of a job have the same few lists, which are long for many ranks
 def _ranks(text: str) -> tuple[int, ...]:
     """The ranks of ``[0, 1, 2, 3]``; empty where the text is no such list."""
     inside = text.strip()[1:-1]

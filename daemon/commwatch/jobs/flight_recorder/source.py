@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -12,29 +13,33 @@ from commwatch.jobs.flight_recorder.files import DumpFile, find_all, rank_of
 from commwatch.jobs.flight_recorder.pickle_walk import NoDump
 from commwatch.jobs.flight_recorder.reading import read_file
 from commwatch.jobs.flight_recorder.recording import condense
-from commwatch.jobs.flight_recorder.verdict import KINDS, RankDump, Verdict, judge, likelihood
+from commwatch.jobs.flight_recorder.report import COLLECTOR, MOST_VERDICTS, JobVerdict, shortened
+from commwatch.jobs.flight_recorder.verdict import KINDS, RankDump, judge, likelihood
 from commwatch.readings import Absence, Batch, DeviceReadings
 from commwatch.sources import files
 from commwatch.sources.base import Origin, Source
 from commwatch_exporters.snapshot import Series
 
-COLLECTOR: Final = "flight_recorder"
 MOST_BYTES: Final = 4 * 2**20
 """Of a dump: 30,000 calls. Larger ones are for ``commwatch diagnose --flight-recorder``, whose child has limits."""
 BUSY_SECONDS: Final = 0.25
 """A run reads no further dump after this time."""
 NEW_SECONDS: Final = 600.0
 """At the first search dumps that are older than this are of a hang before this time, and are not read."""
-_MOST_VERDICTS: Final = 16
 _SERIES: Final[tuple[Series, ...]] = (
     ("commwatch_flight_recorder_dumps", ()),
     ("commwatch_flight_recorder_unread_dumps", ()),
     *(("commwatch_flight_recorder_verdicts_total", (kind,)) for kind in KINDS),
 )
 
+_LAST_TIME: Final = 253_402_300_799.0
+"""The end of the year 9999: the time of a file can be anything."""
+_Job: TypeAlias = "tuple[int, str]"
+"""User, and the series of the dumps: those of one user whose names differ in more than the rank are of several jobs."""
+
 
 class FlightRecorderSource(Source):
-    """Reads each dump once it is complete, and judges those of each user together when none is left to be read.
+    """Reads each dump once it is complete, and judges those of each job together when none of it is left to be read.
 
     A dump is complete when it has not changed from one run to the next.
 
@@ -55,8 +60,11 @@ class FlightRecorderSource(Source):
         """Stamps of the files that the first search passed over."""
         self._read: dict[str, tuple[DumpFile, RankDump | None]] = {}
         """By path; None of a file that is no dump or too large."""
-        self._told: tuple[Verdict, ...] = ()
+        self._judged: dict[_Job, tuple[Sequence[DumpFile], tuple[JobVerdict, ...]]] = {}
+        """The files of each job that were judged, and the verdicts."""
+        self._told: tuple[JobVerdict, ...] = ()
         self._totals = dict.fromkeys(KINDS, 0)
+        self._turn = 0
 
     def collect(self, collector: str) -> Batch:
         """Read and judge; see ``Source.collect``."""
@@ -65,14 +73,13 @@ class FlightRecorderSource(Source):
         found = {one.path: one for one in self._find(batch)}
         pending = [one for one in found.values() if self._is_pending(one)]
         complete = [one for one in pending if self._seen.get(one.path) == one]
-        for place, one in enumerate(complete):
+        for place, one in enumerate(self._in_turn(complete)):
             if place and time.monotonic() - started >= BUSY_SECONDS:
                 break
             self._read[one.path] = one, _read(one)
         self._seen = found
         self._read = {path: read for path, read in self._read.items() if path in found}
-        if not any(self._is_pending(one) for one in found.values()):
-            batch.audit = self._judge()
+        batch.audit = self._judge({_job_of(one) for one in found.values() if self._is_pending(one)})
         dumps = [dump for _, dump in self._read.values() if dump is not None]
         values = (len(dumps), len(self._read) - len(dumps), *self._totals.values())
         batch.readings.append(DeviceReadings("", started, _SERIES, values))
@@ -93,25 +100,66 @@ class FlightRecorderSource(Source):
             self._old = {one.stamp for one in found if one.written < self._clock() - NEW_SECONDS}
         return [one for one in found if one.stamp not in self._old]
 
+    def _in_turn(self, complete: Sequence[DumpFile]) -> list[DumpFile]:
+        """One file of each user after the other, another user first in each run: the many of one delay no other's."""
+        owners = sorted({one.owner for one in complete})
+        self._turn += 1
+        numbers: Counter[int] = Counter()
+        turns = []
+        for one in complete:
+            numbers[one.owner] += 1
+            turns.append((numbers[one.owner], (owners.index(one.owner) + self._turn) % len(owners), one))
+        return [one for _, _, one in sorted(turns, key=lambda turn: turn[:2])]
+
     def _is_pending(self, file: DumpFile) -> bool:
         return file.path not in self._read or self._read[file.path][0] != file
 
-    def _judge(self) -> bytes | None:
-        """JSON of the verdicts; None while they are those of the run before."""
-        # A job is one user's: another one may have dumps in these folders, too, or may have planted some.
-        by_owner: dict[int, list[RankDump]] = {}
+    def _judge(self, pending: Collection[_Job]) -> bytes | None:
+        """JSON of the verdicts; None while they are those of the run before.
+
+        Args:
+            pending: jobs with dumps that are still to be read, whose verdicts stay as they are.
+        """
+        by_job: dict[_Job, list[tuple[DumpFile, RankDump]]] = {}
         for file, dump in self._read.values():
             if dump is not None:
-                by_owner.setdefault(file.owner, []).append(dump)
-        most = max(1, _MOST_VERDICTS // max(1, len(by_owner)))
-        found = [one for dumps in by_owner.values() for one in judge(dumps).verdicts[:most]]
-        verdicts = tuple(sorted(found, key=likelihood)[:_MOST_VERDICTS])
-        if verdicts == self._told:
+                by_job.setdefault(_job_of(file), []).append((file, dump))
+        before, self._judged = self._judged, {}
+        for job, read in by_job.items():
+            these = [file for file, _ in read]
+            earlier = before.get(job, ([], ()))
+            is_judged = job in pending or these == earlier[0]
+            self._judged[job] = earlier if is_judged else (these, tuple(_verdicts(job, [dump for _, dump in read])))
+        told = self._latest()
+        if told == self._told:
             return None
-        for one in verdicts:
-            self._totals[one.kind] += one not in self._told
-        self._told = verdicts
-        return msgspec.json.encode([msgspec.structs.replace(one, frames={}) for one in verdicts])
+        known = [(one.series, one.verdict) for one in self._told]
+        for one in told:
+            self._totals[one.verdict.kind] += (one.series, one.verdict) not in known
+        self._told = told
+        return msgspec.json.encode(told)
+
+    def _latest(self) -> tuple[JobVerdict, ...]:
+        """Of each user the verdicts on the last dumps, so that the dumps of none push out another's; the likeliest
+        first."""
+        most = max(1, MOST_VERDICTS // max(1, len({owner for owner, _ in self._judged})))
+        of_user: dict[int, list[JobVerdict]] = {}
+        found = [one for _, verdicts in self._judged.values() for one in verdicts]
+        for one in sorted(found, key=lambda one: -one.taken):  # those of one job stay in their order
+            of_user.setdefault(one.owner, []).append(one)
+        latest = [one for some in of_user.values() for one in some[:most]]
+        return tuple(sorted(latest, key=lambda one: likelihood(one.verdict))[:MOST_VERDICTS])
+
+
+def _job_of(file: DumpFile) -> _Job:
+    return file.owner, file.series
+
+
+def _verdicts(job: _Job, dumps: Sequence[RankDump]) -> Iterator[JobVerdict]:
+    owner, series = job
+    taken = min(max(0.0, *(one.taken for one in dumps)), _LAST_TIME)
+    for verdict in judge(dumps).verdicts[:MOST_VERDICTS]:
+        yield JobVerdict(owner, series, taken, shortened(verdict))
 
 
 def _read(file: DumpFile) -> RankDump | None:

@@ -36,7 +36,7 @@ _DEFAULT_GROUP: Final = "default_pg"
 _MOST_GUESSED: Final = 65_536
 _SAME_SIZE: Final = frozenset({"all_reduce", "allreduce", "allreduce_coalesced", "broadcast", "reduce"})
 """Operations of which inputs and outputs of all ranks are equally large."""
-_COMPARED: Final = _SAME_SIZE | {
+KNOWN_OPERATIONS: Final = _SAME_SIZE | {
     "_all_gather_base", "_broadcast_oop", "_reduce_oop", "_reduce_scatter_base", "all_gather", "all_gather_v",
     "all_gather_single", "all_gather_into_tensor_coalesced", "all_reduce_barrier", "all_to_all", "all_to_all_single",
     "all_to_all_v_single", "allgather", "alltoall", "barrier", "gather", "reduce_scatter", "reduce_scatter_single",
@@ -94,6 +94,8 @@ class Analysis(msgspec.Struct, frozen=True):
     """The likeliest cause first; empty where no rank waits."""
     notes: tuple[str, ...]
     """What was set aside and why, as sentences."""
+    contradicting: tuple[int, ...] = ()
+    """Ranks that are not known although there are dumps of them, which contradict each other."""
 
 
 @dataclass(slots=True)
@@ -124,7 +126,9 @@ def judge(dumps: Iterable[RankDump], unresponsive: Mapping[int, str] | None = No
     """
     notes: list[str] = []
     found = list(dumps)
-    ranks = _by_rank(_of_one_run(found, notes), notes)
+    last_run = _of_one_run(found, notes)
+    ranks = _by_rank(last_run, notes)
+    contradicting = tuple(sorted({one.rank for one in last_run} - ranks.keys()))
     highest = max([*(one.rank for one in found), *(unresponsive or ())], default=0)
     groups = _by_group(ranks, highest, notes)
     world = max((len(one.members) for one in groups if one.is_listed), default=0)
@@ -135,7 +139,7 @@ def judge(dumps: Iterable[RankDump], unresponsive: Mapping[int, str] | None = No
     _connect(fronts)
     verdicts = [*_deadlocks(fronts), *(_verdict(one, unresponsive or {}) for one in fronts if not one.waits_for)]
     verdicts.sort(key=likelihood)
-    return Analysis(tuple(sorted(ranks)), tuple(_distinct(verdicts)), tuple(notes))
+    return Analysis(tuple(sorted(ranks)), tuple(_distinct(verdicts)), tuple(notes), contradicting)
 
 
 def likelihood(verdict: Verdict) -> tuple[int, bool, float]:
@@ -448,7 +452,7 @@ def _mismatch(front: _Front) -> tuple[tuple[int, ...], str] | None:
 def _called(step: Step, size: int) -> tuple[str, str, str]:
     """A call as operation, types and elements; each empty where it is not to be compared."""
     operations = step.operations
-    if not all(one in _COMPARED or one.endswith("coalesced") for one in operations):
+    if not all(one in KNOWN_OPERATIONS or one.endswith("coalesced") for one in operations):
         return "", "", ""
     inputs, outputs = step.elements
     types = " ".join(step.types) if len(step.types) == 1 and step.types[0] in _TYPES else ""

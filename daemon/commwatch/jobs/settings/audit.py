@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -13,7 +13,7 @@ from commwatch.jobs.settings.judge import joined_remarks, judge_process, judge_s
 from commwatch.jobs.settings.node_network import read_node_network
 from commwatch.jobs.settings.process_environment import read_process_settings, settings_of_environment, settings_of_file
 from commwatch.jobs.settings.ranks import judge_ranks
-from commwatch.jobs.settings.records import AuditRecord, SettingRemark, UnreadProcess
+from commwatch.jobs.settings.records import AuditRecord, JobProcess, SettingRemark, UnreadProcess
 from commwatch.jobs.settings.topology_facts import node_facts
 from commwatch.jobs.settings.variables import known_variables
 from commwatch.node.topology.build import build_topology
@@ -25,6 +25,7 @@ AUDIT_SECONDS = 3.0
 """An audit ends after this time. Thousands of processes, or one with thousands of names, may be left over."""
 _MOST_REMARKS = 256
 _MOST_PIDS = 64
+_MOST_PLACES = 512
 
 
 def read_facts(driver: DriverFacts, sysfs: Path, procfs: Path) -> NodeFacts:
@@ -93,7 +94,15 @@ def audit_processes(
     return AuditRecord(
         len(judged), tuple(unread), len(unread), joined_remarks(remarks), jobs=_jobs(judged),
         single_node=tuple(one.pid for one in judged if one.single_node and one.pid is not None),
+        processes=tuple(_places(judged))[:_MOST_PLACES],
     )  # fmt: skip
+
+
+def _places(processes: Iterable[ProcessSettings]) -> Iterator[JobProcess]:
+    for one in processes:
+        rank = int(one.rank) if one.rank else None
+        if one.pid is not None and (rank is not None or one.dumps):
+            yield JobProcess(one.pid, rank, one.dumps)
 
 
 def _jobs(processes: Iterable[ProcessSettings]) -> tuple[tuple[int, ...], ...]:

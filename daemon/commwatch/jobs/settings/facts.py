@@ -63,6 +63,9 @@ class ProcessSettings:
     """Of its network namespace, where that is not the node's; None: the node's."""
     network_namespace: str = ""
     """As the kernel names it; empty where not read."""
+    dumps: str = ""
+    """Where its Flight Recorder writes, see ``flight_recorder.files.series_of``; empty where it is the default of its
+    torch, or not known."""
 
 
 @dataclass(frozen=True, slots=True)

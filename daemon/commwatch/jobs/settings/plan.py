@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 import structlog
 
-from commwatch.jobs.settings.records import AuditOrder, AuditRecord, SettingRemark
+from commwatch.jobs.settings.records import AuditOrder, AuditRecord, JobProcess, SettingRemark
 from commwatch.lines import printable
 from commwatch.node.gpus_now import PROCESS_COLLECTOR, GpusNow
 from commwatch.node.run import Collected, Outcome
@@ -70,6 +70,8 @@ class JobSettings(Tracker):
         """When the last requested audit is due; a new request before that would delay it."""
         self._audit = b""
         self._audited_at: float | None = None
+        self.places: Mapping[int, JobProcess] = {}
+        """By process on a GPU its rank and where its dumps are, as far as the last audit could read them."""
 
     def pids(self) -> frozenset[int] | None:
         """Processes on the GPUs but our own; None while those of no GPU are known."""
@@ -121,6 +123,7 @@ class JobSettings(Tracker):
             log.error("the audit of NCCL settings is not taken: it is no such record", error=type(error).__name__)
             return
         self._audit, self._audited_at = audit, time.time()
+        self.places = {one.pid: one for one in record.processes or ()}
         self._store.jobs = {pid: ranks[0] for ranks in record.jobs for pid in ranks}
         self._store.single_node = frozenset(record.single_node)
 
@@ -136,6 +139,7 @@ class JobSettings(Tracker):
             if self._ordered is not None:
                 self._run_in(SOON_SECONDS)  # the collector finds that it has to pause
             self._ordered, self._due, self._audited_at, self._audit = None, float("-inf"), None, b""
+            self.places = {}
         elif pids != self._ordered and now >= self._due + OVERDUE_SECONDS:
             self._ask()
 
@@ -154,7 +158,8 @@ class JobSettings(Tracker):
         if not self._audit:
             return None
         audit = msgspec.json.decode(self._audit, type=AuditRecord)
-        return msgspec.structs.replace(audit, remarks=tuple(map(_harmless, audit.remarks)))
+        remarks = tuple(map(_harmless, audit.remarks))
+        return msgspec.structs.replace(audit, remarks=remarks, processes=msgspec.UNSET)
 
 
 def _harmless(remark: SettingRemark) -> SettingRemark:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from commwatch.jobs.flight_recorder.files import series_of
 from commwatch.jobs.settings.conf_file import ConfFile, effective_settings, parse_conf_file
 from commwatch.jobs.settings.facts import Job, Origin, ProcessSettings, Setting
 from commwatch.jobs.settings.names import kept_name, secret_name
@@ -33,6 +34,8 @@ _MAPS_BYTES = 8 * 2**20
 _LIBRARY = re.compile(rb"^[^\n/]*(/[^\n]*/libnccl\.so[^\n/]*)$", re.MULTILINE)
 _IN_NAME = re.compile(r"libnccl\.so\.([0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3})$")
 _IN_WHEEL = re.compile(r"nvidia_nccl_cu[0-9]{1,3}-([0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3})(?:\.[^/]*)?\.dist-info")
+_DUMPS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+"""The later name first, as torch reads them; each is a path to which the rank is appended."""
 _TOO_LONG = "longer than 64 KiB, the rest"
 _SYSTEM_FILE = "/etc/nccl.conf"
 
@@ -185,10 +188,11 @@ def _read_process(
             start = open_directory("cwd", folder)
         found = RootedFiles(root, start) if root is not None else None
         home = kept.get("HOME", "")
-        version = None
+        version, dumps = None, ""
         if found is not None:
             home = _home_of(found, _user_id(folder)) or home
             version = _nccl_version(folder, found)
+            dumps = _dumps(kept, found)
         settings = _settings(pid, kept, known, found, home)
     finally:
         for descriptor in (root, start):
@@ -203,7 +207,7 @@ def _read_process(
         job=job, single_node=single_node, nccl_version=version,
         malformed=settings.malformed, files_not_read=settings.files_not_read, missing_files=settings.missing_files,
         interfaces=_interfaces(folder) if namespace and own_namespace and namespace != own_namespace else None,
-        network_namespace=namespace,
+        network_namespace=namespace, dumps=dumps,
     )  # fmt: skip
 
 
@@ -346,6 +350,15 @@ def _home_of(found: RootedFiles, user: int | None) -> str:
         if len(fields) >= 6 and fields[2] == str(user).encode():
             return os.fsdecode(fields[5])
     return ""
+
+
+def _dumps(variables: Mapping[str, str], found: RootedFiles) -> str:
+    path = next((variables[name] for name in _DUMPS if variables.get(name)), "")
+    folder, _, prefix = path.rpartition("/")
+    try:
+        return series_of(found.identity(folder or "/"), f"{prefix}0") if path.startswith("/") else ""
+    except OSError:
+        return ""
 
 
 def _nccl_version(folder: int, found: RootedFiles) -> tuple[int, ...] | None:

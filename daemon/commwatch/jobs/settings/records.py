@@ -105,6 +105,16 @@ class SettingRemark(msgspec.Struct, frozen=True):
         return len(self.pids) if self.processes is msgspec.UNSET else self.processes
 
 
+class JobProcess(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The place of a process in its job, as its environment has it."""
+
+    pid: int
+    rank: int | None = None
+    """None where no launcher names one."""
+    dumps: str = ""
+    """See ``facts.ProcessSettings``: a digest."""
+
+
 class AuditRecord(msgspec.Struct, frozen=True):
     """The outcome of one audit."""
 
@@ -124,3 +134,5 @@ class AuditRecord(msgspec.Struct, frozen=True):
     """Processes whose launcher says that their job runs on this node only."""
     owners: tuple[OwnedProcesses, ...] = ()
     """Whose they are, by their cgroups; empty where that is not wanted."""
+    processes: tuple[JobProcess, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Those with a rank or dumps; of more than 512 the first. For the daemon alone: no document has them."""

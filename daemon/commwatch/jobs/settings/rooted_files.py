@@ -63,6 +63,19 @@ class RootedFiles:
         with open(opened, "rb") as file:
             return file.read(limit)
 
+    def identity(self, path: str) -> tuple[int, int]:
+        """Numbers of the device of a file or directory, and of itself there.
+
+        Raises:
+            OSError: as the kernel gave it.
+        """
+        found = self._resolve(path)
+        try:
+            status = os.fstat(found)
+        finally:
+            os.close(found)
+        return status.st_dev, status.st_ino
+
     def names(self, path: str) -> list[str]:
         """The names in a directory.
 

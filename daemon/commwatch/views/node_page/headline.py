@@ -7,7 +7,7 @@ from typing import Final
 
 from commwatch.config.settings import RUNBOOKS
 from commwatch.findings.api_documents import ClosedRecord
-from commwatch.findings.finding import Cause, Finding, by_lead, evidence_line
+from commwatch.findings.finding import Cause, Finding, by_lead, evidence_line, job_words
 from commwatch.findings.score.records import Score
 from commwatch.units import utc
 from commwatch.views.node_page.markup import ABSENT, cell, duration, level_of, section, table, tag, text
@@ -116,6 +116,7 @@ def _finding(group: Sequence[Finding], time: float, documentation: str) -> str:
     others = {one.key: one.words for member in group for one in member.causes if one.key != lead.key}
     because = _listed("Other likely causes" if explained else "Likely causes", list(others.values()))
     effect = _listed("Likely explains", [f"{_titled(one)} ({one.component.words})" for one in explained])
+    told = _listed("From the job", job_words(group))
     step = f'<p class="next"><b>Next</b> {text(lead.next_step)}</p>' if lead.next_step else ""
     evidence = evidence_line(lead)
     proof = f"<p>{text(evidence)}</p>" if evidence else ""
@@ -127,7 +128,7 @@ def _finding(group: Sequence[Finding], time: float, documentation: str) -> str:
     return (
         f'<article class="{level}"><div><h3>{tag(level, finding.severity)} {text(_titled(lead))}</h3>'
         f'<p class="where">{text(lead.component.words)} · for {duration(age)}{about}</p>'
-        f"{proof}{effect}{because}</div>{step}</article>"
+        f"{proof}{told}{effect}{because}</div>{step}</article>"
     )
 
 

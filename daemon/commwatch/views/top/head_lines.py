@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timezone
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.api_documents import FindingsDocument
-from commwatch.findings.finding import SEVERITIES, Finding, by_lead, evidence_line
+from commwatch.findings.finding import SEVERITIES, Finding, by_lead, evidence_line, job_words
 from commwatch.findings.score.records import word_of
 from commwatch.findings.verdict import Word, verdict_of
 from commwatch.lines import HEADING, Line, Segment, folded
+from commwatch.units import time_of_day
 from commwatch.views.top.frame import View
 from commwatch.views.top.table import BAD, DIM, DOUBTFUL, GOOD, STYLE_OF_SEVERITY, age, section, table
 from commwatch_exporters.node.model import Collector, Driver, Gpu, Node, Worker
@@ -28,7 +28,7 @@ then."""
 
 def title_lines(view: View, width: int, now: float) -> Iterator[Line]:
     """The lines that stay in place while the body scrolls: source, time, and whether the daemon answers."""
-    moment = datetime.fromtimestamp(now, timezone.utc).strftime("%H:%M:%S UTC")
+    moment = time_of_day(now)
     name = f"commwatch top  {view.source}"
     yield [(name.ljust(width - len(moment) - 1) + " ", HEADING), (moment, "")]
     if view.documents is not None and (simulated := view.documents.findings.simulated) is not None:
@@ -89,9 +89,12 @@ def _finding(group: Sequence[Finding], width: int, now: float) -> Iterator[Line]
     yield from folded(
         [(f"{finding.severity:<{_INDENT}}", STYLE_OF_SEVERITY[finding.severity]), (what, "")], width, _INDENT
     )
-    if finding.severity == "info":
+    is_listed = finding.severity == "info"
+    yield from _below("evidence: ", "" if is_listed else evidence_line(lead), width)
+    for words in job_words(group):
+        yield from _below("from the job: ", words, width)
+    if is_listed:
         return
-    yield from _below("evidence: ", evidence_line(lead), width)
     for explained in group:
         if explained.lead is not explained:
             yield from _below("explains: ", f"{explained.title}: {explained.component.component.words}", width)

@@ -1,0 +1,177 @@
+"""What jobs wrote and answered about themselves, as evidence on the jobs that move no data.
+
+A word counts by place and time: it is about processes of this job, or of its user where no more can be known, which it
+then says; and it is no older than the last payload of the job. It is evidence and no verdict: it ends no suspicion.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Final
+
+from commwatch.jobs.evidence import JobEvidence, SuspectedJob, first_gpu
+from commwatch.jobs.flight_recorder.report import JobVerdict
+from commwatch.jobs.flight_recorder.tracker import FlightRecorderVerdicts
+from commwatch.jobs.flight_recorder.verdict import CLOCKS_SECONDS, KNOWN_OPERATIONS, Verdict
+from commwatch.jobs.inspector.tracker import GROUP as INSPECTOR
+from commwatch.jobs.ranks import RANKS_MAX, read_user
+from commwatch.jobs.settings.plan import JobSettings
+from commwatch.jobs.stuck import StuckJobs
+from commwatch.lines import printable
+from commwatch.node.store import Store
+from commwatch.service.job_ras import JobRas
+from commwatch.units import format_seconds, time_of_day
+from commwatch_exporters.snapshot import Series, Value
+
+GROUP: Final = "job_words"
+_RANK: Final = "commwatch_job_flight_recorder_rank"
+_MOST_RANKS: Final = 4
+"""Of a job that metrics name."""
+_LONGEST: Final = 400
+"""Characters of a word."""
+_MOST_GPUS: Final = 8
+"""That a word names."""
+
+
+class JobWords:
+    """The words of Flight Recorder, Inspector and RAS on each job that is suspected now.
+
+    Args:
+        store: knows the processes on the GPUs, and what Inspector's files say.
+        stuck: knows the suspected jobs.
+        dumps: has the verdicts on the dumps of Flight Recorders.
+        settings: knows ranks of processes, and where their dumps are.
+        ras: has the answers of RAS; None where it is not asked.
+        procfs: where the processes show their users.
+        monotonic: seconds.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        stuck: StuckJobs,
+        dumps: FlightRecorderVerdicts,
+        settings: JobSettings,
+        ras: JobRas | None,
+        procfs: Path,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        store.declare(GROUP, holds=[_RANK])
+        self._store = store
+        self._stuck = stuck
+        self._dumps = dumps
+        self._settings = settings
+        self._ras = ras
+        self._procfs = procfs
+        self._monotonic = monotonic
+
+    def words(self, now: float) -> dict[str, tuple[JobEvidence, ...]]:
+        """The words on each job, by the PCI address of its lowest GPU; the ranks in them are put into the store.
+
+        Args:
+            now: seconds since 1970.
+        """
+        words: dict[str, tuple[JobEvidence, ...]] = {}
+        shown: dict[Series, Value] = {}
+        for job in self._stuck.suspected(self._monotonic()):
+            if job.ranks:
+                found = self._verdict_on(job, now)
+                words[first_gpu(job)] = tuple(self._on(job, found))
+                if found is not None and found[1]:
+                    shown.update(_named_ranks(job, found[0].verdict))
+        self._store.show(GROUP, "", shown, self._monotonic())
+        return words
+
+    def _on(self, job: SuspectedJob, found: tuple[JobVerdict, bool] | None) -> Iterator[JobEvidence]:
+        if found is not None:
+            yield self._word_of(*found, job)
+        yield from self._inspector(job)
+        yield from self._answer_of_ras(job)
+
+    # --- Flight Recorder ---
+
+    def _verdict_on(self, job: SuspectedJob, now: float) -> tuple[JobVerdict, bool] | None:
+        """The likeliest verdict that counts, and whether it is known to be on this job; None without one."""
+        payload = now - job.seconds
+        current = [
+            one
+            for one in self._dumps.latest
+            # Clocks of nodes differ, and a program calls its operations before the data of earlier ones has moved.
+            if payload <= one.taken <= now + CLOCKS_SECONDS and one.verdict.since >= payload - CLOCKS_SECONDS
+        ]
+        if not current:
+            return None
+        pids = {one.pid for one in job.ranks}
+        others = {pid for these in self._store.occupants.values() for pid in these} - pids
+        user = self._user(pids)
+        found = [one for one in current if one.owner == user and one.series not in self._series(others)]
+        if own := self._series(pids):
+            # Processes without a launcher count as one job, and may be several.
+            is_one = len(own) == 1 or all(self._store.jobs.get(pid) for pid in pids)
+            found = [one for one in found if one.series in own] if is_one else []
+        elif len({one.series for one in found}) > 1 or user in map(self._read_user, others):
+            found = []  # they may be of another job of this user
+        return (found[0], bool(own)) if found else None
+
+    def _word_of(self, one: JobVerdict, is_own: bool, job: SuspectedJob) -> JobEvidence:
+        whose = "" if is_own else ", of this user; whether of this job is not known"
+        doubt = "" if one.verdict.is_certain else " (not certain)"
+        detail = printable(one.verdict.detail).rstrip(".")
+        if len(detail) > _LONGEST:
+            detail = f"{detail[:_LONGEST]}…"
+        places = {
+            (place.rank, rank.gpu, rank.address)
+            for rank in job.ranks
+            if (place := self._settings.places.get(rank.pid)) is not None and place.rank in one.verdict.ranks and is_own
+        }
+        named = sorted((rank, gpu, address) for rank, gpu, address in places if rank is not None)[:_MOST_GPUS]
+        where = "".join(f"; rank {rank} is on GPU{gpu}" for rank, gpu, _ in named)
+        words = f"Flight Recorder (dump {time_of_day(one.taken)}{whose}): {detail}{doubt}{where}"
+        return JobEvidence("flight_recorder", words, tuple(address for _, _, address in named), one.verdict.since)
+
+    def _series(self, pids: Collection[int]) -> set[str]:
+        """Where the dumps of some processes are, as far as it is known."""
+        places = (self._settings.places.get(pid) for pid in pids)
+        return {one.dumps for one in places if one is not None and one.dumps}
+
+    def _user(self, pids: Collection[int]) -> int | None:
+        """The user of all processes of a job that have not ended; None where there are several, or it is not known."""
+        users = {user for pid in sorted(pids)[:RANKS_MAX] if (user := self._read_user(pid)) is not None}
+        return users.pop() if len(users) == 1 else None
+
+    def _read_user(self, pid: int) -> int | None:
+        return read_user(self._procfs, pid)
+
+    # --- Inspector and RAS ---
+
+    def _inspector(self, job: SuspectedJob) -> Iterator[JobEvidence]:
+        block = self._store.get(INSPECTOR, "")
+        addresses, late = {one.address for one in job.ranks}, self._monotonic() - (block.time if block else 0.0)
+        ages = [
+            age + late
+            for (metric, labels), age in (zip(block.layout.series, block.values, strict=True) if block else ())
+            if metric == "commwatch_job_last_communication_seconds" and labels[1] in addresses and age is not None
+        ]
+        if ages and (age := min(ages)) <= job.seconds:
+            yield JobEvidence("inspector", f"Inspector: newest record {format_seconds(max(1, round(age)))} ago")
+
+    def _answer_of_ras(self, job: SuspectedJob) -> Iterator[JobEvidence]:
+        if self._ras is None:
+            return
+        pids = frozenset(one.pid for one in job.ranks)
+        word = self._ras.word_on(pids, self._monotonic() - job.seconds)
+        if word is None or word.outcome not in ("agree", "differ"):
+            return  # any other one is about why it was not asked, or of which job it is not known
+        behind = sorted({(one.gpu, one.address) for one in job.ranks if one.pid in word.behind_pids})[:_MOST_GPUS]
+        where = f" (on this node: {', '.join(f'GPU{gpu}' for gpu, _ in behind)})" if behind else ""
+        yield JobEvidence("ras", f"{printable(word.words)}{where}", tuple(address for _, address in behind))
+
+
+def _named_ranks(job: SuspectedJob, verdict: Verdict) -> Iterator[tuple[Series, Value]]:
+    """The first ranks that a certain verdict names, at the job's lowest GPU."""
+    gpu, address = min((one.gpu, one.address) for one in job.ranks)
+    operation = verdict.operation if verdict.operation in KNOWN_OPERATIONS else "other"
+    for rank in verdict.ranks[:_MOST_RANKS] if verdict.is_certain else ():
+        yield (_RANK, (str(gpu), address, str(rank), verdict.kind, operation)), verdict.sequence_number or 0

@@ -1,0 +1,381 @@
+"""What a job wrote and answered is evidence on it: of this job, no older than its last payload, and no verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from commwatch.findings.finding import Component
+from commwatch.findings.job_evidence import with_job_evidence
+from commwatch.jobs.evidence import JobEvidence, JobRank, SuspectedJob
+from commwatch.jobs.flight_recorder.report import JobVerdict
+from commwatch.jobs.flight_recorder.source import FlightRecorderSource
+from commwatch.jobs.flight_recorder.tracker import FlightRecorderVerdicts
+from commwatch.jobs.flight_recorder.verdict import CLOCKS_SECONDS, Verdict
+from commwatch.jobs.inspector.report import InspectorReport, ProcessReport
+from commwatch.jobs.inspector.tracker import JobInspector
+from commwatch.jobs.ras import RasWord, Trouble
+from commwatch.jobs.settings.audit import audit_processes
+from commwatch.jobs.settings.facts import NodeFacts
+from commwatch.jobs.settings.plan import JobSettings
+from commwatch.jobs.settings.records import AuditRecord, JobProcess
+from commwatch.node.run import Outcome
+from commwatch.service.api import Answers
+from commwatch.service.job_ras import JobRas
+from commwatch.service.job_words import JobWords
+from commwatch.workers.one_shot import Answer
+from support.core import ScriptedReader, block, collected, collector
+from support.facts import shipped
+from support.fed_daemon import FedDaemon
+from support.findings import finding
+from support.flight_recorder import call, dump, pickled
+from support.processes import ProcessTable
+from support.stuck_node import COMPUTES, PIDS, SLOTS, Node
+
+USER, OTHER = 1001, 1002
+EPOCH = 1_800_000_000.0
+"""When the monotonic clock was 0, seconds since 1970."""
+VERDICT = Verdict(
+    "did_not_arrive", True, (3,), (0, 1, 2), "0 (default_pg)", "all_reduce", 1042, 0.0,
+    "rank 3 did not call all_reduce 1042 of group 0 (default_pg), in which ranks 0-2 wait.",
+)  # fmt: skip
+DETAIL = VERDICT.detail[:-1]
+UNKNOWN = ", of this user; whether of this job is not known"
+
+
+class Story:
+    """A node with a job that has been stuck for 120 s; what it wrote and answered is put beside it.
+
+    Args:
+        two: there are two jobs, each on two GPUs.
+    """
+
+    def __init__(self, procfs: Path, *, two: bool = False) -> None:
+        self.node = node = Node(procfs)
+        if two:
+            node.store.jobs = {pid: PIDS[place // 2 * 2] for place, pid in enumerate(PIDS)}
+        node.read(620)
+        self.payload = node.now
+        """Monotonic seconds."""
+        node.stops(120)
+        self.dumps = FlightRecorderVerdicts(node.store)
+        self.settings = JobSettings(node.store, list, lambda seconds: None)
+        self.inspector = JobInspector(node.store, procfs)
+        self.word = RasWord("agree", ranks=4, communicators=1)
+        self.ras = JobRas(node.store, shipped(), str(procfs), lambda: node.now, self._ask)
+        self.words = JobWords(
+            node.store, node.tracker, self.dumps, self.settings, self.ras, procfs, lambda: self.node.now
+        )
+
+    async def _ask(self, *_: Any, **__: Any) -> Answer:
+        return Answer(0, msgspec.json.encode(self.word).decode())
+
+    def _take(self, tracker: Any, name: str, audit: Any) -> None:
+        found = replace(collected({}), audit=msgspec.json.encode(audit))
+        tracker.on_batch(Outcome(collector(name, ScriptedReader()), found, time=self.node.now))
+
+    def judged(
+        self, taken: float = 30.0, since: float = 0.0, *, owner: int = USER, series: str = "a", **changes: Any
+    ) -> JobVerdict:
+        """A verdict on dumps; both times in seconds after the last payload."""
+        at = EPOCH + self.payload
+        return JobVerdict(owner, series, at + taken, msgspec.structs.replace(VERDICT, since=at + since, **changes))
+
+    def dump(self, *verdicts: JobVerdict) -> None:
+        self._take(self.dumps, "flight_recorder", verdicts)
+
+    def audit(self, *series: str) -> None:
+        """The audit knows where the dumps of each process are; empty where it does not."""
+        places = tuple(JobProcess(pid, rank, one) for rank, (pid, one) in enumerate(zip(PIDS, series, strict=True)))
+        jobs = self.node.store.jobs
+        self._take(self.settings, "nccl_settings", AuditRecord(processes=places))
+        self.node.store.jobs = jobs
+
+    def inspect(self, *reports: ProcessReport) -> None:
+        for index, slot in enumerate(SLOTS):
+            info = ("commwatch_gpu_info", (str(index), slot, f"GPU-{index}", "", "", ""))
+            links = ("commwatch_nvlink_links", (str(index), slot))
+            self.node.store.put("nvml_identity", slot, block({info: 1, links: 18}, 0.0), 1e9)
+        self.node.store.put("nccl_inspector", "", block({("commwatch_nccl_inspector_files", ()): 1}, 0.0), 1e9)
+        self.inspector.on_batch(Outcome(collector("nvml_processes", ScriptedReader()), collected({}), 1.0))
+        self._take(self.inspector, "nccl_inspector", InspectorReport(reports))
+
+    def evidence(self) -> dict[str, tuple[JobEvidence, ...]]:
+        return self.words.words(EPOCH + self.node.now)
+
+    def said(self, gpu: int = 0) -> list[str]:
+        return [one.words for one in self.evidence()[SLOTS[gpu]]]
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Story:
+    return Story(tmp_path)
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Story:
+    return Story(tmp_path, two=True)
+
+
+def test_one_story_of_all_sources(story: Story) -> None:
+    """Who did not arrive, on which GPU, in which operation; in the order of trust."""
+    story.audit("a", "a", "a", "a")
+    story.dump(story.judged())
+    story.inspect(ProcessReport(PIDS[2], True, owner=USER, newest_age=95.0))
+    story.word = RasWord("differ", 4, 1, troubles=(Trouble(4, missing=(3,), behind=(1,), operation="all_reduce"),),
+                         behind_pids=(PIDS[1],))  # fmt: skip
+    asyncio.run(story.ras.run())
+    evidence = story.evidence()[SLOTS[0]]
+    assert [one.words for one in evidence] == [
+        f"Flight Recorder (dump 10:57:30 UTC): {DETAIL}; rank 3 is on GPU3",
+        "Inspector: newest record 95 s ago",
+        "RAS: rank 3 of 4 does not answer; rank 1 of 4 has launched fewer all_reduce than the others "
+        "(on this node: GPU1)",
+    ]
+    assert [one.parts for one in evidence] == [(SLOTS[3],), (), (SLOTS[1],)]
+    assert evidence[0].since == EPOCH + story.payload
+
+
+def test_from_the_dumps_and_environments_to_the_words(story: Story, tmp_path: Path) -> None:
+    """The job is in a container, which has the folder at another path; a second job's dumps lie beside its own."""
+    container, folder = tmp_path / "container", tmp_path / "container/dumps"
+    folder.mkdir(parents=True)
+    source, now = FlightRecorderSource([str(folder)], lambda: EPOCH), EPOCH + story.payload
+    source.collect("flight_recorder")
+    for name, late in (("mine", 3), ("other", 1)):
+        for rank in range(4):
+            calls = [call("all_reduce", one, at=now - 9 + one, done=one < 9) for one in range(1, 10 - (rank == late))]
+            (folder / f"{name}_rank_{rank}").write_bytes(pickled(dump(calls)))
+            os.utime(folder / f"{name}_rank_{rank}", (now + 60, now + 60))
+    source.collect("flight_recorder")
+    audit = source.collect("flight_recorder").audit
+    assert audit is not None
+    table = ProcessTable(story.node.procfs)
+    for rank, pid in enumerate(PIDS):
+        table.add(pid, {"TORCH_FR_DUMP_TEMP_FILE": "/dumps/mine_rank_"}, rank=rank)
+        (table.root / f"{pid}/root").rmdir()
+        (table.root / f"{pid}/root").symlink_to(container)
+        story.node.user[pid] = os.geteuid()
+    story.node.write()
+    story._take(story.settings, "nccl_settings", audit_processes(PIDS, NodeFacts(), table.root))
+    story._take(story.dumps, "flight_recorder", msgspec.Raw(audit))
+    assert story.said() == [
+        "Flight Recorder (dump 10:58:00 UTC): rank 3 did not call all_reduce 9 of group 0 (default_pg), in which "
+        "ranks 0-2 wait; rank 3 is on GPU3"
+    ]
+
+
+def test_metrics_name_the_ranks_of_a_certain_verdict_on_this_job(story: Story) -> None:
+    """The first four, at its lowest GPU; an operation that torch does not have is another one."""
+    ranks = tuple(range(3, 9))
+    for own, changes, found in (
+        ("a", {}, {("3", "did_not_arrive", "all_reduce"): 1042}),
+        ("a", {"ranks": ranks}, {(str(one), "did_not_arrive", "all_reduce"): 1042 for one in ranks[:4]}),
+        ("a", {"operation": "evil\n", "sequence_number": None}, {("3", "did_not_arrive", "other"): 0}),
+        ("a", {"is_certain": False}, {}),
+        ("", {}, {}),
+    ):
+        story.audit(own, own, own, own)
+        story.dump(story.judged(**changes))
+        story.evidence()
+        shown = [(labels, value) for one in story.node.store.group("job_words").values()
+                 for (_, labels), value in zip(one.layout.series, one.values, strict=True)]  # fmt: skip
+        assert dict(shown) == {("0", SLOTS[0], *labels): value for labels, value in found.items()}
+
+
+def test_a_job_that_works_has_no_evidence(story: Story) -> None:
+    """And none is kept of an earlier suspicion."""
+    story.dump(story.judged())
+    story.node.gpus, story.node.nvlink = [COMPUTES] * 4, 0.3
+    story.node.read(20)
+    assert story.evidence() == {}
+
+
+# --- place ---
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda story: story.dump(story.judged(owner=OTHER)), []),
+        (lambda story: story.node.user.update({PIDS[1]: OTHER}), []),
+        (lambda story: story.node.state.update(dict.fromkeys(PIDS, "")), []),
+        (lambda story: story.node.state.update({PIDS[3]: ""}), [UNKNOWN]),
+        (lambda story: None, [UNKNOWN]),
+        (lambda story: story.audit("", "", "", ""), [UNKNOWN]),
+        (lambda story: story.audit("", "", "", "a"), [""]),
+        (lambda story: story.audit("", "", "", "b"), []),
+        (lambda story: story.audit("a", "b", "c", "d"), [""]),
+        (lambda story: (story.audit("a", "b", "c", "d"), story.node.store.jobs.clear()), []),
+        (lambda story: story.dump(story.judged(), story.judged(series="b")), []),
+        (lambda story: story.dump(story.judged(), story.judged(kind="deadlock")), [UNKNOWN]),
+        (lambda story: story.dump(story.judged(is_certain=False)), [UNKNOWN]),
+    ],
+    ids=["another user's dumps", "processes of two users", "all have ended", "one has ended", "environments not read",
+         "default names", "own dumps by one rank", "other dumps by one rank", "a name for each rank",
+         "a name for each rank, launchers not known", "dumps of two jobs of this user", "several verdicts",
+         "not certain"],
+)  # fmt: skip
+def test_dumps_count_for_the_job_that_wrote_them(
+    story: Story, change: Callable[[Story], Any], words: list[str]
+) -> None:
+    """Where that is not known, those of its user do if he has one job here and one in the folders, with these words."""
+    story.dump(story.judged())
+    change(story)
+    story.node.write()
+    said = story.said()
+    doubt = "" if story.dumps.latest[0].verdict.is_certain else " (not certain)"
+    assert [one.partition("; rank")[0] for one in said] == [
+        f"Flight Recorder (dump 10:57:30 UTC{one}): {DETAIL}{doubt}" for one in words
+    ]
+
+
+@pytest.mark.parametrize(
+    ("series", "users", "found"),
+    [
+        (("a", "a", "b", "b"), (USER, USER), [[""], []]),
+        (("b", "b", "a", "a"), (USER, USER), [[], [""]]),
+        (("", "", "a", "a"), (USER, USER), [[], [""]]),
+        (("a", "a", "a", "a"), (USER, USER), [[], []]),
+        (("", "", "", ""), (USER, USER), [[], []]),
+        (("", "", "", ""), (USER, OTHER), [[UNKNOWN], []]),
+    ],
+    ids=["first", "second", "one known", "both write there", "neither known", "two users"],
+)
+def test_two_jobs_of_one_user_are_not_mixed(
+    two: Story, series: tuple[str, ...], users: tuple[int, int], found: list[list[str]]
+) -> None:
+    two.node.user = dict(zip(PIDS, (users[0], *users, users[1]), strict=True))
+    two.node.user = {pid: users[place // 2] for place, pid in enumerate(PIDS)}
+    two.node.write()
+    two.audit(*series)
+    two.dump(two.judged())
+    said = [[one.partition("): ")[0] for one in two.said(gpu)] for gpu in (0, 2)]
+    assert said == [[f"Flight Recorder (dump 10:57:30 UTC{one}" for one in words] for words in found]
+
+
+def test_the_records_and_answers_of_another_job_are_not_used(two: Story) -> None:
+    two.inspect(ProcessReport(PIDS[3], True, owner=USER, newest_age=95.0))
+    asyncio.run(two.ras.run())
+    two.word = RasWord("differ", 2, 1, died=1)
+    asyncio.run(two.ras.run())
+    alike = "RAS shows no difference between the ranks, as it does in a hang of all alike"
+    differs = "RAS: 1 processes died while it was asked"
+    assert sorted([two.said(0), two.said(2)]) == sorted([[alike], ["Inspector: newest record 95 s ago", differs]])
+
+
+# --- time ---
+
+
+@pytest.mark.parametrize(
+    ("taken", "since", "counts"),
+    [
+        (30.0, 0.0, True), (0.0, -CLOCKS_SECONDS, True), (120.0, 5.0, True),
+        (-1.0, -20.0, False),  # written while data still moved
+        (30.0, -CLOCKS_SECONDS - 1, False),  # of an earlier hang; its files were written again
+        (120.0 + CLOCKS_SECONDS + 1, 0.0, False), (8e9, 0.0, False),  # a time that has not come
+    ],
+)  # fmt: skip
+def test_a_dump_counts_only_if_it_is_of_this_pause(story: Story, taken: float, since: float, counts: bool) -> None:
+    story.audit("a", "a", "a", "a")
+    story.dump(story.judged(taken, since))
+    assert bool(story.said()) is counts
+
+
+@pytest.mark.parametrize(("age", "later", "words"), [
+    (0.0, 0.0, ["Inspector: newest record 1 s ago"]), (120.0, 0.0, ["Inspector: newest record 2 min ago"]),
+    (121.0, 0.0, []), (95.0, 10.0, ["Inspector: newest record 105 s ago"]),
+])  # fmt: skip
+def test_a_record_from_before_the_last_payload_says_nothing(
+    story: Story, age: float, later: float, words: list[str]
+) -> None:
+    """One that is younger shows that operations still end, and the suspicion stays."""
+    story.inspect(ProcessReport(PIDS[0], True, owner=USER, newest_age=age))
+    story.node.stops(later)
+    assert story.said() == words
+
+
+def test_an_answer_of_ras_from_an_earlier_pause_does_not_count(story: Story) -> None:
+    asyncio.run(story.ras.run())
+    assert len(story.said()) == 1
+    story.node.gpus, story.node.nvlink = [COMPUTES] * 4, 0.3
+    story.node.read(620)
+    story.node.stops(300)
+    assert story.said() == []
+
+
+@pytest.mark.parametrize("outcome", ["young", "no_answer", "cut", "other_job", "setting_up", "unreachable", "silent"])
+def test_that_ras_was_not_asked_or_is_another_jobs_is_no_evidence(story: Story, outcome: Any) -> None:
+    story.word = RasWord(outcome)
+    asyncio.run(story.ras.run())
+    assert story.said() == []
+
+
+def test_without_ras_nothing_is_said_of_it(story: Story) -> None:
+    words = JobWords(story.node.store, story.node.tracker, story.dumps, story.settings, None, story.node.procfs,
+                     lambda: story.node.now)  # fmt: skip
+    assert words.words(EPOCH + story.node.now) == {SLOTS[0]: ()}
+
+
+# --- what a job writes is hostile ---
+
+
+def test_the_texts_of_a_dump_are_cut_and_printable(story: Story) -> None:
+    """And nothing of the program is in them."""
+    story.audit("a", "a", "a", "a")
+    name = "\x1b[2J\u202e\n<b>" + "x" * 100_000
+    frames = {"0": ("train /home/someone/secret.py:3",)}
+    story.dump(story.judged(group=name, detail=f"rank 3 did not call {name}.", frames=frames, ranks=tuple(range(5000))))
+    assert b"secret" not in msgspec.json.encode(story.dumps.latest)
+    (words,) = story.said()
+    assert words.isprintable()
+    assert len(words) < 800
+
+
+# --- the findings ---
+
+
+def _evidence(source: str) -> JobEvidence:
+    return JobEvidence(source, f"word of {source}")
+
+
+def test_evidence_goes_to_the_finding_on_its_job_in_the_order_of_trust() -> None:
+    """Of no kind of word does a finding end or get less severe."""
+    here, there = (Component("process", slot, f"job from GPU{number} on") for number, slot in enumerate(SLOTS[:2]))
+    findings = [finding("job_stuck", here), finding("job_silent", there), finding("nvlink_down", here)]
+    daemon = {SLOTS[0]: tuple(map(_evidence, ("ras", "flight_recorder", "of a later version")))}
+    first = list(with_job_evidence(findings, daemon))
+    both = list(with_job_evidence(first, {SLOTS[0]: (_evidence("proc"),), SLOTS[1]: (_evidence("inspector"),)}))
+    assert [[known.source for known in one.job_evidence] for one in both] == [
+        ["proc", "flight_recorder", "ras", "of a later version"], ["inspector"], [],
+    ]  # fmt: skip
+    assert [msgspec.structs.replace(one, job_evidence=()) for one in both] == findings
+
+
+def test_the_daemon_puts_the_words_on_its_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At each evaluation of the rules, also at the one before it saves."""
+    daemon = FedDaemon(tmp_path, monkeypatch)
+    store, labels = daemon.engine.store, ("0", SLOTS[0])
+    ranks = (JobRank(0, SLOTS[0], PIDS[0], True),)
+    monkeypatch.setattr(daemon.engine.pipeline.stuck_jobs, "suspected", lambda now: (SuspectedJob(400.0, ranks),))
+    stuck: dict[Any, Any] = {
+        ("commwatch_job_stuck_seconds", labels): 400.0, ("commwatch_job_stuck_first", labels): 0.0
+    }  # fmt: skip
+    record: dict[Any, Any] = {("commwatch_job_last_communication_seconds", labels): 95.0}
+    now = daemon.clock.monotonic()
+    store.put("job_stuck", "", block(stuck, now), 1e9)
+    store.put("job_inspector", "", block(record, now), 1e9)
+    for act in (daemon.engine.look, daemon.save):
+        act()
+        [found] = [one for one in Answers(daemon.engine).findings().findings if one.code == "job_stuck"]
+        assert [one.words for one in found.job_evidence] == ["Inspector: newest record 95 s ago"]
+    store.drop("job_inspector", "")
+    daemon.engine.look()
+    assert [one.job_evidence for one in daemon.engine.verdict.findings if one.code == "job_stuck"] == [()]
