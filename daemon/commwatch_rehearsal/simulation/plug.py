@@ -78,6 +78,10 @@ def stand_in(source: str, node: Node) -> Callable[..., Any] | None:
     if not isinstance(node, SimulatedNode):
         from commwatch_rehearsal.simulation.recording.answers import RecordedEthtool, RecordedKernelLog
 
+        if node.faults is not None:
+            from commwatch_rehearsal.simulation.recording.faulty_parts import FaultyEthtool, FaultyKernelLog
+
+            return partial(FaultyEthtool if source == "ethtool" else FaultyKernelLog, node, node.faults)
         return partial(RecordedEthtool if source == "ethtool" else RecordedKernelLog, node)
     if source == "ethtool":
         from commwatch_rehearsal.simulation.ethtool import SimulatedEthtool
