@@ -33,6 +33,7 @@ from commwatch_rehearsal.simulation.recording.calls import (
     GPM_METRICS,
     GPM_SAMPLE,
     INITIALISE,
+    LISTS,
     MAKES,
     WAIT,
     memory_of,
@@ -93,8 +94,10 @@ class RecordedLibrary:
         return function
 
     def track(self, name: str, arguments: tuple[Argument, ...]) -> Track[_Answer] | None:
-        """The answers to a call; None where it was not made."""
-        return self.calls.get((name, question(name, arguments, _number, lambda text: text)))
+        """The answers to a call; None where it was not made. A list that was empty is so whatever room there is."""
+        asked = question(name, arguments, _number, lambda text: text)
+        found = self.calls.get((name, asked))
+        return self.calls.get((name, (*asked[:-1], None))) if found is None and LISTS in name else found
 
     def _call(self, name: str, arguments: tuple[Argument, ...]) -> int:
         track = self.track(name, arguments)

@@ -93,9 +93,7 @@ class FaultyParts(SimulatedNode):
 
     def _read_faults(self) -> tuple[Fault, ...]:
         faults = super()._read_faults()
-        for fault in faults:
-            if problem := why_unplayable(self.preset, self._recording, fault):
-                raise ConfigError(str(self._faults_file), None, "fault", f"{fault.kind}: {problem}")
+        check_playable(faults, str(self._faults_file), self.preset, self._recording)
         return faults
 
 
@@ -362,8 +360,8 @@ class FaultyKernelLog:
 _COUNTING: Final = frozenset(
     {
         "nvlink_down", "nvlink_crc", "nvlink_recovery", "nvlink_replay", "nvlink_recovery_failed", "nvlink_bit_errors",
-        "nvlink_packet_errors", "fabric_unhealthy", "gpu_throttled", "recovery_needed", "xid", "sxid", "adapter_event",
-        "service_stopped",
+        "nvlink_packet_errors", "p2p_broken", "fabric_unhealthy", "gpu_throttled", "recovery_needed", "xid", "sxid",
+        "adapter_event", "service_stopped",
     }
 )  # fmt: skip
 _LOOKED_FOR: Final = ("pcie_", "ethernet_", "rdma_")
@@ -371,6 +369,7 @@ _LOOKED_FOR: Final = ("pcie_", "ethernet_", "rdma_")
 of a GPU, every recording with GPUs has."""
 _FUNCTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "fabric_unhealthy": ("nvmlDeviceGetGpuFabricInfoV",),
+    "p2p_broken": ("nvmlDeviceGetP2PStatus",),
     "gpu_throttled": ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"),
     "pcie_width": ("nvmlDeviceGetCurrPcieLinkWidth",),
     "pcie_generation": ("nvmlDeviceGetCurrPcieLinkGeneration",),
@@ -380,18 +379,20 @@ _AT_ONCE: Final = frozenset({"rdma_counter_reset"})
 """Kinds whose effect needs a count before it: that there is such a port is enough."""
 
 
-def why_unplayable(preset: Preset, recording: Recording, fault: Fault) -> str:
-    """Why a recording cannot play a fault; empty: it can.
+def check_playable(faults: Iterable[Fault], file: str, preset: Preset, recording: Recording) -> None:
+    """Refuse a fault that changes no answer which was recorded, and recorded without an error.
 
-    The fault must change at least one answer that was recorded, and recorded without an error.
+    Raises:
+        ConfigError: there is one; it names the file.
     """
-    if fault.kind in _AT_ONCE or not (fault.kind in _COUNTING or fault.kind.startswith(_LOOKED_FOR)):
-        return ""
-    faulty, healthy = Hardware(preset, (fault,)), Hardware(preset, ())
     checks = (_changes_functions, _changes_log, _changes_files, _changes_fields, _changes_statistics)
-    if any(check(recording, faulty, healthy, fault) for check in checks):
-        return ""
-    return "the recording has none of the answers that it changes, or only their errors"
+    healthy = Hardware(preset, ())
+    for fault in faults:
+        if fault.kind not in _AT_ONCE and (fault.kind in _COUNTING or fault.kind.startswith(_LOOKED_FOR)):
+            faulty = Hardware(preset, (fault,))
+            if not any(check(recording, faulty, healthy, fault) for check in checks):
+                problem = f"{fault.kind}: the recording has none of the answers that it changes, or only their errors"
+                raise ConfigError(file, None, "", problem)
 
 
 def _changes_functions(recording: Recording, _faulty: Hardware, _healthy: Hardware, fault: Fault) -> bool:
