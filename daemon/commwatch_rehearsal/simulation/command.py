@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from commwatch.commands.command import command, option
 from commwatch.config.settings import Config
-from commwatch.config.simulated import is_recording
 from commwatch.errors import ExitCode, UsageError
 from commwatch.views.terminal import print_json
 
@@ -37,8 +36,6 @@ def run(args: argparse.Namespace, config: Config) -> int:
         raise UsageError("simulate: name a node or give --list")
     if args.list:
         return _list(as_json=args.json)
-    if is_recording(node):
-        raise UsageError(f"simulate: {node} is a recording; commwatch record --list {node} prints what it holds")
     from commwatch_rehearsal.simulation.describe import describe_node
     from commwatch_rehearsal.simulation.presets import find_preset
 

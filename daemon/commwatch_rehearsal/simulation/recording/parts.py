@@ -17,11 +17,11 @@ from commwatch.config.simulated import node_name
 from commwatch.errors import ConfigError
 from commwatch.sources import files
 from commwatch.sources.pci_attributes import ancestors_of, endpoint_role, parse_generation, parse_width
+from commwatch_rehearsal.simulation.presets import PRESETS
 from commwatch_rehearsal.simulation.presets.parts import (
     EthernetInterface,
     Gpu,
     GpuModel,
-    NVLinkModel,
     PciDevice,
     PciRole,
     Preset,
@@ -37,8 +37,8 @@ _READ, _OK = 0, 0
 _LINE_RATES, _REMOTE_LINK = (164, 90), 146
 """Fields: megabytes per second of a link, number of the link at the other end."""
 _MOST_LINKS: Final = 64
-_VERSIONS: Final = range(4, 8)
-"""Codes of ``nvmlDeviceGetNvLinkVersion`` from 3.0 to 5.0: of earlier ones no answer is simulated."""
+_VERSIONS: Final = {one.model.nvlink.version: one.model.nvlink for one in PRESETS.values() if one.model.nvlink}
+"""Codes of ``nvmlDeviceGetNvLinkVersion`` from 3.0 to 5.0, each with such links: of earlier ones none is simulated."""
 _ETHERNET, _MTU = "1", 1500
 _RATE = re.compile(r"(\d+)(?:\.\d+)? Gb/sec \((\d+)X ?(\w*)\)")
 
@@ -190,9 +190,11 @@ class _Parts:
         for address in roles:
             chain = [*reversed(places[address].split("/"))]
             above = ancestors_of(chain)
-            if chain[0] == address and above and chain == [address, *above, "devices"]:
-                parents.update(zip((address, *above[:-1]), above, strict=True))
-        depth = {address: len(places[address].split("/")) for address in parents if address in places}
+            if chain == [address, *above, "devices"] and above:
+                for one, parent in zip((address, *above[:-1]), above, strict=True):
+                    if one not in places or parents.setdefault(one, parent) != parent or one == parent:
+                        raise NoParts(self._path, f"its /sys does not show where {one} is")
+        depth = {address: len(places[address].split("/")) for address in parents}
         for address in sorted(depth, key=lambda one: (depth[one], one)):
             parent = parents[address]
             if address not in roles:
@@ -267,7 +269,13 @@ class _Parts:
         }
         wires = {link: end for link, end in ends.items() if end is not None}
         remote: Remote = "none" if not ends else "gpu" if wires else "switch"
-        model = NVLinkModel(counts.pop(), version, rate, rate * 1e6, remote, background_bytes_per_second=0.0)
+        model = replace(
+            _VERSIONS[version],
+            links=counts.pop(),
+            line_rate_megabytes_per_second=rate,
+            remote=remote,
+            background_bytes_per_second=0.0,
+        )
         every = {(place, link) for place in range(len(preset.gpus)) for link in range(model.links)}
         return replace(
             preset,
