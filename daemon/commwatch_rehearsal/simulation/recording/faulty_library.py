@@ -123,7 +123,7 @@ class FaultyLibrary(SimulatedLibrary):
 
     def _answer(self, name: str, read: Callable[..., int], calls: Sequence[Call], arguments: Sequence[Argument]) -> int:
         handles = [ctypes.c_void_p(self._parts.numbers[call.place]) for call in calls]
-        recorded = partial(getattr(self._recorded, name), *handles, *arguments)
+        recorded: Callable[[], int] = partial(getattr(self._recorded, name), *handles, *arguments)
         if name == "nvmlDeviceGetFieldValues":
             return self._lay_fields(calls[0], recorded, *arguments)
         if name == "nvmlDeviceGetNvLinkErrorCounter":
@@ -143,7 +143,7 @@ class FaultyLibrary(SimulatedLibrary):
         code = read(*calls, *arguments)
         faulty = code, _contents(arguments)
         _restore(arguments, before)
-        answer: int = recorded()
+        answer = recorded()
         if faulty == usual or answer not in (SUCCESS, INSUFFICIENT_SIZE):
             return answer
         _restore(arguments, faulty[1])

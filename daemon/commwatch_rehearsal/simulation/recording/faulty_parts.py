@@ -168,10 +168,12 @@ class FaultyFiles:
         gone = self._faulty.sheet.gone
         if self._root == "sys":
             return frozenset(gone)
-        # A service has another process number in the recording.
-        names = {self._name(process) for process in gone} - {""}
-        return frozenset(gone | {path.partition("/")[0] for path, one in files.items()
-                                 if path.endswith("/comm") and one.content in names})  # fmt: skip
+        # A service has another process number in the recording, and after its end it is the recorded one again.
+        running = set(self._comms(self._faulty))
+        names = {name for process in gone if (name := self._name(process)) and name not in running}
+        stopped = {path.partition("/")[0] for path, one in files.items()
+                   if path.endswith("/comm") and one.content in names}  # fmt: skip
+        return frozenset({process for process in gone if not self._name(process)} | stopped)
 
     def laid_on(self, files: Mapping[str, File], changed: Mapping[str, File]) -> dict[str, File]:
         """The files to write now.
@@ -199,8 +201,12 @@ class FaultyFiles:
     def _is_of_service(self, path: str) -> bool:
         """Whether it is of a service that was started again: the recorded one comes back in its place."""
         process = path.partition("/")[0]
-        names = {content for other, content in self._healthy.sheet.contents.items() if other.endswith("/comm")}
-        return self._faulty.sheet.contents.get(f"{process}/comm") in names
+        return self._faulty.sheet.contents.get(f"{process}/comm") in self._comms(self._healthy)
+
+    @staticmethod
+    def _comms(side: _Side) -> list[str]:
+        """The names of the processes."""
+        return [content for path, content in side.sheet.contents.items() if path.endswith("/comm")]
 
     def _past(self, path: str) -> tuple[float, list[Span]]:
         """When faults last made a counter begin at 0, or 0, and when they stopped it; neither for other files."""
