@@ -24,7 +24,8 @@ _WIDEST = 100
     "simulate",
     "list the nodes that can be simulated and the faults that can be injected",
     "With --list prints every preset and every kind of fault with its settings and an example; with "
-    "the name of a preset, a file of your own or a recording, that node and how to run it. See docs/using/simulation.md.",
+    "the name of a preset, a file of your own or a recording, that node and how to run it. See "
+    "docs/using/simulation.md.",
     "commwatch simulate --list; then commwatch run --simulate h100x8 --simulate.faults faults.yaml",
     option("node", nargs="?", metavar="NODE", help="a preset, a file of your own or a recording"),
     option("--list", action="store_true", help="print the presets and the kinds of fault"),
