@@ -108,7 +108,7 @@ def probes(place: Place) -> None:
     for name, measure, ranks in CYCLES:
         plan = _plan(place, measure, ranks, _uuids(handles))
         if name.startswith("multi_rank"):
-            if why := _why_no_sharing(nccl_version):
+            if why := why_no_sharing(nccl_version):
                 report(**{f"{name}_result": f"not tried: {why}"})
                 continue
             plan = msgspec.structs.replace(plan, settings=(SHARING,))
@@ -124,7 +124,7 @@ def probes(place: Place) -> None:
         _stop_if_stuck(launcher)
 
 
-def _why_no_sharing(nccl_version: str) -> str:
+def why_no_sharing(nccl_version: str) -> str:
     """Why no ranks of one host can share a GPU; empty if NCCL lets them."""
     numbers = nccl_version.split(".")
     if not nccl_version or not all(map(str.isdecimal, numbers)):
