@@ -329,3 +329,15 @@ def test_probes_say_why_they_do_not_run_on_a_recording_without_a_file_of_faults(
     skip = decide("auto", plan, GateFacts(enabled=False, is_recording=True))
     assert skip is not None
     assert skip.detail.startswith("a recording has no collectives; with --simulate.faults FILE, which may be empty,")
+
+
+def test_diagnose_finds_the_fault_on_a_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing else: what was recorded is healthy."""
+    fault = "- {fault: pcie_width, gpu: 1, lanes: 8, at: 60s}"
+    with rehearsed(recording("a10x2"), tmp_path, monkeypatch, fault, booted_at=1.8e9, time_now=BEGINS) as daemon:
+        daemon.until(2 + BEGINS / 60)
+        code, text = daemon.command("diagnose")
+    assert code == 1
+    assert "critical: PCIe link has lost lanes: PCIe link of GPU1 (0000:99:00.0)" in text
+    assert "lanes in use: x8 (limit x16)" in text
+    assert text.count("critical: ") == 1

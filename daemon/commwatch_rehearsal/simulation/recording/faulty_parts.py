@@ -363,14 +363,14 @@ class FaultyKernelLog:
         return None if record is None else (int(record.split(b",", 2)[1]), record)
 
 
-_COUNTING: Final = frozenset(
+_CHECKED: Final = frozenset(
     {
         "nvlink_down", "nvlink_crc", "nvlink_recovery", "nvlink_replay", "nvlink_recovery_failed", "nvlink_bit_errors",
         "nvlink_packet_errors", "p2p_broken", "fabric_unhealthy", "gpu_throttled", "recovery_needed", "xid", "sxid",
         "adapter_event", "service_stopped",
     }
 )  # fmt: skip
-_LOOKED_FOR: Final = ("pcie_", "ethernet_", "rdma_")
+_CHECKED_FAMILIES: Final = ("pcie_", "ethernet_", "rdma_")
 """Kinds, besides those above, that change answers which a recording may lack. What the others change, such as the calls
 of a GPU, every recording with GPUs has."""
 _FUNCTIONS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -394,7 +394,7 @@ def check_playable(faults: Iterable[Fault], file: str, preset: Preset, recording
     checks = (_changes_functions, _changes_log, _changes_files, _changes_fields, _changes_statistics)
     healthy = Hardware(preset, ())
     for fault in faults:
-        if fault.kind not in _AT_ONCE and (fault.kind in _COUNTING or fault.kind.startswith(_LOOKED_FOR)):
+        if fault.kind not in _AT_ONCE and (fault.kind in _CHECKED or fault.kind.startswith(_CHECKED_FAMILIES)):
             faulty = Hardware(preset, (fault,))
             if not any(check(recording, faulty, healthy, fault) for check in checks):
                 problem = f"{fault.kind}: the recording has none of the answers that it changes, or only their errors"
