@@ -59,8 +59,9 @@ def test_the_catalogue_of_a_recording_has_what_it_can_play_and_says_why_not_the_
     listed = json.loads(capsys.readouterr().out)
     assert [(one["name"], one["preset"]) for one in listed["drills"]] == [("ethernet_down", node)]
     assert listed["left_out"] == {
-        "gpu_lost": "its alerts are known for NVLinks as of h100x8 alone", "sxid_fatal": "sxid: this node has no NVSwitch"
-    }  # fmt: skip
+        "gpu_lost": "its alerts are known for NVLinks as of h100x8 alone",
+        "sxid_fatal": "sxid: this node has no NVSwitch",
+    }
 
 
 @pytest.mark.parametrize(
