@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from benchmarks.hardware.expected import compare
 from benchmarks.hardware.place import ROOT
+from benchmarks.hardware.ranks import why_no_sharing
 from benchmarks.hardware.run import Outcome, Section, run_child, why_not
 from benchmarks.hardware.text import summary
 
@@ -121,3 +122,18 @@ def test_without_a_driver_each_section_gives_one_line(used: bool, code: int, wor
         lines = (out / "hardware.txt").read_text().splitlines()
         assert len(lines) == 9
         assert all(words in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("version", "reason"),
+    [
+        ("2.30.3", ""),
+        ("2.31.1", ""),
+        ("2.29.7", "NCCL 2.29.7 has no NCCL_MULTI_RANK_GPU_ENABLE, which came with 2.30.3"),
+        ("simulated", "the version of NCCL is not known (simulated)"),
+        ("", "the version of NCCL is not known (no cycle before has run)"),
+    ],
+)
+def test_ranks_of_one_host_share_a_gpu_only_where_nccl_lets_them(version: str, reason: str) -> None:
+    """Else the reason is the result."""
+    assert why_no_sharing(version) == reason

@@ -52,7 +52,7 @@ SECTIONS = (
     Section("pcie", "driver:pcie", 20, uses_gpu=True),
     Section("recording", "programs:recording", 75),
     Section("torch", "ranks:torch", 75, uses_gpu=True),
-    Section("probes", "ranks:probes", 120, uses_gpu=True, needs_torch=True),
+    Section("probes", "ranks:probes", 150, uses_gpu=True, needs_torch=True),
     Section("waiting", "ranks:waiting", 60, uses_gpu=True, needs_torch=True),
     Section("jitter", "step:jitter", 75, uses_gpu=True),
     Section("tests", "programs:suite", 240, uses_gpu=True, needs_torch=True),

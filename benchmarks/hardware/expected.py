@@ -132,6 +132,7 @@ TABLE: Final = (
     Expected("power_microseconds", "nvmlDeviceGetPowerUsage", "µs", None),
     Expected("ranks_2_setup_seconds", "set-up of 2 ranks", "s", None),
     Expected("ranks_4_memory_mebibytes", "memory of 4 ranks", "MiB", None),
+    *(Expected(f"multi_rank_{count}_result", f"{count} ranks of one host on one GPU", "", None) for count in (2, 4)),
     Expected("power_idle_watts", "power, idle", "W", None),
     Expected("waiting_power_watts", "power, NCCL waits", "W", None),
     Expected("waiting_states", "states of the waiting rank", "", None),

@@ -22,7 +22,7 @@ from benchmarks.hardware.place import CannotRun, Fact, Place, answer, report, te
 
 from commwatch.config import settings
 from commwatch.jobs.ranks import RankSample, read_rank
-from commwatch.probes.cycle.environment import why_no_torch
+from commwatch.probes.cycle.environment import SHARING, why_no_torch
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.gate.watch import Halt
 from commwatch.probes.plan import CyclePlan, CycleResult, Measure, Measured
@@ -32,8 +32,11 @@ from commwatch.probes.workload import plan_cycle, step_of
 MIB = 2**20
 CYCLES: tuple[tuple[str, Measure, int], ...] = (
     ("ranks_1", "all_reduce", 1), ("ranks_2", "all_reduce", 2), ("ranks_4", "all_reduce", 4),
-    ("copies", "host_copies", 1),
+    ("copies", "host_copies", 1), ("multi_rank_2", "all_reduce", 2), ("multi_rank_4", "all_reduce", 4),
 )  # fmt: skip
+"""Name, operation and ranks. Those of ``multi_rank`` are last: ranks that do not fit on the GPU together may hang."""
+_FIRST_SHARING = (2, 30, 3)
+"""Version of NCCL."""
 _LIMITS = settings.Probes(
     start_deadline=settings.Duration(40), rendezvous_deadline=settings.Duration(10),
     setup_deadline=settings.Duration(20), measure_deadline=settings.Duration(25),
@@ -101,9 +104,14 @@ def probes(place: Place) -> None:
     """One cycle with each number of ranks, and one of copies; what they take of the GPU, and leave on it."""
     handles = place.open_driver()
     handle, launcher = handles[0], Launcher(python=place.torch_python)
-    left = 0.0
+    left, nccl_version = 0.0, ""
     for name, measure, ranks in CYCLES:
         plan = _plan(place, measure, ranks, _uuids(handles))
+        if name.startswith("multi_rank"):
+            if why := why_no_sharing(nccl_version):
+                report(**{f"{name}_result": f"not tried: {why}"})
+                continue
+            plan = msgspec.structs.replace(plan, settings=(SHARING,))
         before = pynvml.nvmlDeviceGetMemoryInfo(handle).used
         with _highest_memory(handle) as highest:
             result = asyncio.run(launcher.run(plan, _nobody))
@@ -112,7 +120,18 @@ def probes(place: Place) -> None:
         left = max(left, (after - before) / MIB)
         report(**{f"{name}_memory_mebibytes": (highest() - before) / MIB, "left_mebibytes": left})
         _report_result(name, result, plan)
+        nccl_version = result.nccl_version if isinstance(result, Measured) else nccl_version
         _stop_if_stuck(launcher)
+
+
+def why_no_sharing(nccl_version: str) -> str:
+    """Why no ranks of one host can share a GPU; empty if NCCL lets them."""
+    numbers = nccl_version.split(".")
+    if not nccl_version or not all(map(str.isdecimal, numbers)):
+        return f"the version of NCCL is not known ({nccl_version or 'no cycle before has run'})"
+    if tuple(map(int, numbers)) < _FIRST_SHARING:
+        return f"NCCL {nccl_version} has no {SHARING[0]}, which came with {'.'.join(map(str, _FIRST_SHARING))}"
+    return ""
 
 
 def _stop_if_stuck(launcher: Launcher) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +48,20 @@ def test_the_catalogue_is_listed_without_starting_anything(capsys: pytest.Captur
     listed = json.loads(capsys.readouterr().out)["drills"]
     assert [one["name"] for one in listed] == list(load_drills())
     assert all(one["without_alert"] == [] for one in listed)
+
+
+def test_the_catalogue_of_a_recording_has_what_it_can_play_and_says_why_not_the_rest(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The node is the recording."""
+    node = str(Path(__file__).parents[1] / "recordings" / "a10x2.cwrec")
+    assert __main__.main(["drill", "--list", "--node", node, "--json", "ethernet_down", "gpu_lost", "sxid_fatal"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [(one["name"], one["preset"]) for one in listed["drills"]] == [("ethernet_down", node)]
+    assert listed["left_out"] == {
+        "gpu_lost": "its alerts are known for NVLinks as of h100x8 alone",
+        "sxid_fatal": "sxid: this node has no NVSwitch",
+    }
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from commwatch.probes.cycle.environment import given_nccl_settings, rank_environment
+from commwatch.probes.cycle.environment import SHARING, given_nccl_settings, rank_environment
 from probes.cycles import cycle_plan
 
 OWN = {
@@ -44,6 +44,16 @@ def test_ranks_that_share_a_gpu_are_hosts_of_their_own() -> None:
     assert [plan.rank_plan(rank, "file").device for rank in range(2)] == [0, 0]
     assert environments[0]["NCCL_HOSTID"] != environments[1]["NCCL_HOSTID"]
     assert environments[0]["NCCL_SOCKET_IFNAME"] == "lo"
+
+
+def test_ranks_for_which_nccl_shares_the_gpu_are_of_one_host() -> None:
+    """They meet on the GPU, and not over the loopback."""
+    plan = cycle_plan(backend="nccl", devices=("GPU-a",), settings=(SHARING,))
+
+    environment = rank_environment(plan, 1, Path("/private"), {})
+
+    assert environment["NCCL_MULTI_RANK_GPU_ENABLE"] == "1"
+    assert not {"NCCL_HOSTID", "NCCL_SOCKET_IFNAME"} & environment.keys()
 
 
 def test_settings_that_we_give_are_told_from_those_in_force() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import subprocess
@@ -13,6 +14,7 @@ from benchmarks.daemon import stand_in
 
 from commwatch_rehearsal.simulation.presets import PRESETS
 from commwatch_rehearsal.simulation.recording.file import read_recording
+from support.daemon import command
 from support.recorded import recorded_and_replayed
 from support.waiting import PATIENCE_SECONDS
 
@@ -33,6 +35,7 @@ FAULTS = {
 """,
 }
 RECORDED_SECONDS = 60
+DRILL_SECONDS = 600.0
 MOST_CORES = 0.02
 MOST_BYTES_PER_MINUTE = 5e6
 CASES = [*((preset, "") for preset in PRESETS), *(("h100x8ndr", faults) for faults in FAULTS)]
@@ -80,3 +83,21 @@ def test_a_reader_that_hangs_is_noted_and_keeps_no_other_from_being_recorded(tmp
     assert done.returncode == 1, done.stderr
     assert [(one.reader, one.device) for one in held.hung] == [("nvml", "index:1"), ("nvml_pcie", "")]
     assert {"nvml", "file", "ethtool"} <= {one.__struct_config__.tag for one in held.answers}
+
+
+def test_a_probe_and_a_drill_run_on_a_recording_under_faults(tmp_path: Path) -> None:
+    """The probe against the expectation of the recorded parts; the drill until its pages are resolved."""
+    recording = str(Path(__file__).parents[1] / "recordings" / "a10x2.cwrec")
+    faults = tmp_path / "faults.yaml"
+    faults.write_text("- {fault: slow_probe, bandwidth: 0.5, at: 0s}\n", encoding="utf-8")
+    node = ("--simulate", recording, "--simulate.faults", str(faults), "--path.state", str(tmp_path))
+    large = json.loads(command("probe", "all_reduce", "--json", *node).stdout)["probes"][0]["rows"][-1]
+    assert large["expected"]["basis"].startswith("ring limited by PCIe gen 4 x16, through host memory")
+    assert 0.4 < large["utilization_ratio"] < 0.6
+    played = ["pcie_width_without_nvlink", "gpu_reset_required", "ethernet_down"]
+    named = ("--node", recording, *played, "nvlink_down")
+    done = command("drill", "--fast", "--json", *named, timeout=DRILL_SECONDS)
+    document = json.loads(done.stdout)
+    assert done.returncode == 0, done.stdout
+    assert [one["name"] for one in document["drills"]] == played
+    assert document["left_out"].keys() == {"nvlink_down"}

@@ -299,10 +299,8 @@ def test_the_command_records_and_lists(tmp_path: Path, capsys: pytest.CaptureFix
         assert word in listed
 
 
-def test_faults_are_refused_and_probes_are_off_on_a_recording(tmp_path: Path) -> None:
-    """Nothing computes what a recorded node would answer to either."""
+def test_probes_are_off_on_a_recording_without_a_file_of_faults() -> None:
+    """Nobody ran a collective; under faults the node is a rehearsal, and probes are simulated on its parts."""
     preset = Override(("simulation", "preset"), "node.cwrec", "--simulate")
     assert not load_config(None, [preset]).probes.enabled
-    assert load_config(None).probes.enabled
-    with pytest.raises(ConfigError, match="cannot be injected into a recording"):
-        load_config(None, [preset, Override(("simulation", "faults"), "f.yaml", "--simulate.faults")])
+    assert load_config(None, [preset, Override(("simulation", "faults"), "f.yaml", "--simulate.faults")]).probes.enabled

@@ -203,9 +203,6 @@ def load_config(path: Path | None, overrides: Sequence[Override] = ()) -> Config
     if config.simulation.faults and not config.simulation.preset:
         problem = "is for a simulated node: name one with --simulate, such as --simulate h100x8"
         raise _error_at(("simulation", "faults"), problem, overrides, document)
-    if config.simulation.faults and is_recording(config.simulation.preset):
-        problem = "cannot be injected into a recording, which answers as the recorded node did; leave them out"
-        raise _error_at(("simulation", "faults"), problem, overrides, document)
     return _from_here(config)
 
 
@@ -239,7 +236,7 @@ def _from_here(config: Config) -> Config:
     paths = replace(config.paths, sysfs=_absolute(config.paths.sysfs), procfs=_absolute(config.paths.procfs))
     kernel_log = replace(config.sources.kernel_log, path=_absolute(config.sources.kernel_log.path))
     probes = replace(config.probes, kubelet_socket=_absolute(config.probes.kubelet_socket))
-    if is_recording(config.simulation.preset):
+    if is_recording(config.simulation.preset) and not config.simulation.faults:
         probes = replace(probes, enabled=False)  # a recording has no answer for a collective that nobody ran
     return replace(config, paths=paths, sources=replace(config.sources, kernel_log=kernel_log), probes=probes)
 

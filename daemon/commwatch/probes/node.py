@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from commwatch.config.settings import Config, Probe
-from commwatch.config.simulated import SimulationPlan
+from commwatch.config.simulated import SimulationPlan, is_recording
 from commwatch.errors import CommwatchError
 from commwatch.node.gpus_now import GpuFacts, GpusNow, ProbeGpu
 from commwatch.node.starvation import Starvation
@@ -224,6 +224,7 @@ class ProbeNode:
             maintenance: reason of the one in force; empty without.
             starved: see ``GateFacts``, as for the rest.
         """
+        simulation = self._settings.simulation
         hold, readers = self._hold.read(), self._read.stuck_readers()
         stuck = [f"rank process {one.pid}{one.device and f' on {one.device}'}" for one in self.launcher.stuck_ranks]
         if readers:
@@ -231,6 +232,7 @@ class ProbeNode:
         here, (gpus, scheduler) = {gpu.index for gpu in self.gpus} if wanted else set(), seen or Seen()
         return GateFacts(
             enabled=self._settings.probes.enabled,
+            is_recording=is_recording(simulation.preset) and not simulation.faults,
             maintenance=maintenance,
             starved=starved,
             hold_seconds=hold.left(time.time()) if hold else 0.0,

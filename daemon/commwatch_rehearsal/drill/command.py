@@ -47,6 +47,7 @@ def _address(text: str) -> str:
         metavar="TIME",
         help="time limit for the whole run (default: 60m)",
     ),
+    option("--node", default="", metavar="NODE", help="play the drills on this recording or file of your own instead"),
     option("--nodes", type=whole_number(64), metavar="N", help="nodes side by side (default: 16; with --fast 4)"),
     option("--report", type=Path, metavar="FILE", help="write the table as Markdown"),
     group(
@@ -72,23 +73,25 @@ def _address(text: str) -> str:
 def run(args: argparse.Namespace, config: Config) -> int:
     """List or play the drills."""
     del config  # the nodes of a drill have their own
-    from commwatch_rehearsal.drill.catalogue import choose, load_drills
+    from commwatch_rehearsal.drill.catalogue import choose, fitted, load_drills
     from commwatch_rehearsal.drill.ending import heeded_signals
     from commwatch_rehearsal.drill.pace import FAST, SHIPPED
     from commwatch_rehearsal.drill.stage import Given, alerts_of, rules_at
 
     if problem := _misuse(args):
         raise UsageError(f"drill: {problem}")
-    drills = choose(load_drills(), args.drills)
+    drills, unfit = choose(load_drills(), args.drills), dict[str, str]()
+    if args.node:
+        drills, unfit = fitted(drills, args.node)
     pace = FAST if args.fast else SHIPPED
     if args.alertmanager:
         pace = replace(pace, paging_factor=1, is_given=bool(args.prometheus))
     if args.list:
-        _print_catalogue(drills, alerts_of(rules_at(pace)), as_json=args.json)
+        _print_catalogue(drills, unfit, alerts_of(rules_at(pace)), as_json=args.json)
         return ExitCode.OK
     given = Given(args.prometheus, args.alertmanager, args.targets, args.receiver or "")
     with heeded_signals():
-        return _play(drills, pace, given, args)
+        return _play(drills, unfit, pace, given, args)
 
 
 def _misuse(args: argparse.Namespace) -> str:
@@ -110,7 +113,9 @@ def _misuse(args: argparse.Namespace) -> str:
     return ""
 
 
-def _print_catalogue(drills: list[Drill], alerts: Mapping[str, float], *, as_json: bool) -> None:
+def _print_catalogue(
+    drills: list[Drill], unfit: Mapping[str, str], alerts: Mapping[str, float], *, as_json: bool
+) -> None:
     from commwatch_rehearsal.drill.catalogue import without_alert
     from commwatch_rehearsal.drill.report import catalogue_rows
 
@@ -120,9 +125,15 @@ def _print_catalogue(drills: list[Drill], alerts: Mapping[str, float], *, as_jso
         rows = msgspec.to_builtins(drills, enc_hook=float)  # times are seconds
         for row, drill in zip(rows, drills, strict=True):
             row["without_alert"] = without_alert(drill, alerts)
-        print_json({"drills": rows})
+        print_json({"drills": rows, **({"left_out": unfit} if unfit else {})})
         return
     print_table("Drills", ("drill", "node", "fault", "alerts", "class"), catalogue_rows(drills, alerts))
+    _print_left_out(unfit)
+
+
+def _print_left_out(absent: Mapping[str, str]) -> None:
+    for name, why in absent.items():
+        print(f"not played: {name}: {why}")
 
 
 def left_out(drills: list[Drill], pace: Pace, alerts: Mapping[str, float]) -> dict[str, str]:
@@ -138,7 +149,7 @@ def left_out(drills: list[Drill], pace: Pace, alerts: Mapping[str, float]) -> di
     return found
 
 
-def _play(drills: list[Drill], pace: Pace, given: Given, args: argparse.Namespace) -> int:
+def _play(drills: list[Drill], unfit: Mapping[str, str], pace: Pace, given: Given, args: argparse.Namespace) -> int:
     from commwatch_rehearsal.drill.programs import DrillError
     from commwatch_rehearsal.drill.rehearsal import Rehearsal
     from commwatch_rehearsal.drill.report import COLUMNS, RIGHT, document, intervals, is_passed, markdown, rows, summary
@@ -151,7 +162,7 @@ def _play(drills: list[Drill], pace: Pace, given: Given, args: argparse.Namespac
     except OSError as error:
         raise DrillError(str(error)) from error
     try:
-        absent = left_out(drills, pace, stage.alerts)
+        absent = {**unfit, **left_out(drills, pace, stage.alerts)}
         played = [drill for drill in drills if drill.name not in absent]
         if not played:
             raise DrillError("; ".join(f"{name}: {why}" for name, why in absent.items()))
@@ -167,8 +178,7 @@ def _play(drills: list[Drill], pace: Pace, given: Given, args: argparse.Namespac
         print_json(document(outcomes, absent, rehearsal.strays, pace, seconds))
     else:
         print_table("Fire drill", COLUMNS, rows(outcomes), right=RIGHT)
-        for name, why in absent.items():
-            print(f"not played: {name}: {why}")
+        _print_left_out(absent)
         print(summary(outcomes, rehearsal.strays, pace, seconds))
     if args.report:
         args.report.write_text(markdown(outcomes, absent, rehearsal.strays, pace, versions), encoding="utf-8")

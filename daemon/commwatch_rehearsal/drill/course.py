@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, TypeAlias
 
+from commwatch.config.simulated import node_name
 from commwatch.findings.codes import CODES
 from commwatch_rehearsal.drill.drill import SILENT_SECONDS, Drill
 from commwatch_rehearsal.drill.pace import Pace
@@ -214,7 +215,7 @@ class Course:
         return Outcome(
             name=drill.name,
             family=drill.family,
-            preset=drill.preset,
+            preset=node_name(drill.preset),
             faults=drill.fault_texts,
             detection=drill.detection,
             expected=drill.alerts,

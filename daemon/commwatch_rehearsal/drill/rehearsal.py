@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from commwatch.config.simulated import node_name
 from commwatch_rehearsal.drill.course import START_SECONDS, Course, Outcome, Phase
 from commwatch_rehearsal.drill.drill import Drill
 from commwatch_rehearsal.drill.ending import pause
@@ -236,7 +237,7 @@ class Rehearsal:
         lane.said = course.phase
         drill = course.drill
         words = {
-            Phase.SETTLING: f"healthy: {drill.preset}",
+            Phase.SETTLING: f"healthy: {node_name(drill.preset)}",
             Phase.FAULTY: f"fault:   {'; '.join(drill.fault_texts)}",
             Phase.ENDING: f"paged:   {', '.join(sorted(course.paged)) or 'nobody'}; the fault ends",
         }

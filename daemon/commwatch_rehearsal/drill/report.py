@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from commwatch.config.simulated import node_name
 from commwatch.units import format_seconds
 from commwatch_rehearsal.drill.catalogue import without_alert
 from commwatch_rehearsal.drill.course import Outcome
@@ -107,7 +108,7 @@ def catalogue_rows(drills: Iterable[Drill], alerts: Iterable[str]) -> list[tuple
     return [
         (
             drill.name,
-            drill.preset,
+            node_name(drill.preset),
             "; ".join(drill.fault_texts),
             "none" if drill.is_silent else _short(drill.alerts) + _lacks(drill, known),
             "-" if drill.is_silent else drill.detection,

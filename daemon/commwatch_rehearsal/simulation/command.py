@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from commwatch.commands.command import command, option
 from commwatch.config.settings import Config
-from commwatch.config.simulated import is_recording
 from commwatch.errors import ExitCode, UsageError
 from commwatch.views.terminal import print_json
 
@@ -25,9 +24,10 @@ _WIDEST = 100
     "simulate",
     "list the nodes that can be simulated and the faults that can be injected",
     "With --list prints every preset and every kind of fault with its settings and an example; with "
-    "the name of a preset, or a file of your own, that node and how to run it. See docs/using/simulation.md.",
+    "the name of a preset, a file of your own or a recording, that node and how to run it. See "
+    "docs/using/simulation.md.",
     "commwatch simulate --list; then commwatch run --simulate h100x8 --simulate.faults faults.yaml",
-    option("node", nargs="?", metavar="NODE", help="a preset, or a file of your own"),
+    option("node", nargs="?", metavar="NODE", help="a preset, a file of your own or a recording"),
     option("--list", action="store_true", help="print the presets and the kinds of fault"),
 )
 def run(args: argparse.Namespace, config: Config) -> int:
@@ -37,8 +37,6 @@ def run(args: argparse.Namespace, config: Config) -> int:
         raise UsageError("simulate: name a node or give --list")
     if args.list:
         return _list(as_json=args.json)
-    if is_recording(node):
-        raise UsageError(f"simulate: {node} is a recording; commwatch record --list {node} prints what it holds")
     from commwatch_rehearsal.simulation.describe import describe_node
     from commwatch_rehearsal.simulation.presets import find_preset
 

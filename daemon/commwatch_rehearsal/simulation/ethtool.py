@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from commwatch_rehearsal.simulation.hardware import Hardware
@@ -94,12 +94,8 @@ class SimulatedEthtool:
         hardware, now = self._node.now()
         if hardware is not self._hardware:
             self._hardware = hardware
-            self._ports = {
-                one.name: [RdmaPortState(hardware, port) for port in hardware.preset.rdma_ports
-                           if port.interface == one.name]
-                for one in hardware.preset.interfaces
-            }  # fmt: skip
-        return _statistics(hardware, interface, self._ports[interface.name], now)
+            self._ports = {one.name: ports_of(hardware, one) for one in hardware.preset.interfaces}
+        return statistics_of(hardware, interface, self._ports[interface.name], now)
 
     def _answer(self, address: int, statistics: Mapping[str, int]) -> None:
         command = ctypes.c_uint32.from_address(address).value
@@ -123,9 +119,10 @@ class SimulatedEthtool:
             raise _error(errno.EOPNOTSUPP)
 
 
-def _statistics(
-    hardware: Hardware, interface: EthernetInterface, ports: list[RdmaPortState], time: float
+def statistics_of(
+    hardware: Hardware, interface: EthernetInterface, ports: Sequence[RdmaPortState], time: float
 ) -> dict[str, int]:
+    """The driver's statistics at a time, by its names, in its order; ``ports`` are those of the interface."""
     host = {way: hardware.ethernet_bytes(interface.name, way, time) for way in _WAYS}
     rdma = {
         "rx": sum(int(port.stretch(time).received.bytes_at(time)) for port in ports),
@@ -175,6 +172,11 @@ def _statistics(
         "module_high_temp": 0,
         "module_bad_shorted": 0,
     }
+
+
+def ports_of(hardware: Hardware, interface: EthernetInterface) -> list[RdmaPortState]:
+    """The RDMA ports of an interface."""
+    return [RdmaPortState(hardware, port) for port in hardware.preset.rdma_ports if port.interface == interface.name]
 
 
 _WAYS: tuple[Literal["rx"], Literal["tx"]] = ("rx", "tx")

@@ -42,6 +42,13 @@ class FieldAnswer:
     flow: tuple[Flow, float] | None = None
     count: Count | None = None
 
+    def at(self, time: float) -> int:
+        """The value at a time within the epoch."""
+        if self.flow is not None:
+            flow, unit = self.flow
+            return int(flow.bytes_at(time) / unit)
+        return self.value if self.count is None else self.count(time)
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -245,3 +252,5 @@ DEVICE_FIELDS: dict[int, Field] = {
     230: lambda asked: code(asked.condition.recovery_action),
 }
 """Fields that have nothing to do with NVLink."""
+DEVICE_GAUGES = frozenset({82, 230})
+"""Those of them that are no counters."""

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from commwatch_rehearsal.simulation.field_answers import (
     DEVICE_FIELDS,
+    DEVICE_GAUGES,
     LINK_ERRORS,
     REFUSED,
     TRAFFIC,
@@ -20,12 +21,16 @@ from commwatch_rehearsal.simulation.field_answers import (
     of_link,
 )
 from commwatch_rehearsal.simulation.hardware import Epoch, Hardware
-from commwatch_rehearsal.simulation.nvlink5 import NVLINK_5_FIELDS, nvlink_5_field
+from commwatch_rehearsal.simulation.nvlink5 import NVLINK_5_COUNTERS, NVLINK_5_FIELDS, nvlink_5_field
 from commwatch_rehearsal.simulation.pace import warped
 from commwatch_rehearsal.simulation.presets.parts import NVLINK_5
 
 ENTRY = struct.Struct("<IIqqIIQ")
 """One ``nvmlFieldValue_t``: field, scope, time stamp (µs), latency (µs), value type, return code, value."""
+
+LINK_COUNTERS = frozenset({*TRAFFIC, *LINK_ERRORS, *NVLINK_5_COUNTERS})
+COUNTERS = LINK_COUNTERS | (DEVICE_FIELDS.keys() - DEVICE_GAUGES)
+"""Fields that count."""
 
 _OF_ALL_LINKS = frozenset({90, 91, 147})
 _LINK_FACTS = frozenset({146, 164, 165, 166, 167})
@@ -89,7 +94,7 @@ def _plan(hardware: Hardware, epoch: Epoch, gpu: int, fields: bytes, scopes: byt
     plan = _Plan([], [], [], [])
     entries = zip(memoryview(fields).cast("I"), memoryview(scopes).cast("I"), strict=True)
     for place, (field, scope) in enumerate(entries):
-        answer = _answer(Asked(hardware, epoch, gpu, scope), field)
+        answer = answer_of(Asked(hardware, epoch, gpu, scope), field)
         plan.template.extend((field, scope, 0, 0, answer.value_type, answer.code, 0))
         plan.values.append(answer.value)
         if answer.flow is not None:
@@ -100,7 +105,8 @@ def _plan(hardware: Hardware, epoch: Epoch, gpu: int, fields: bytes, scopes: byt
     return plan
 
 
-def _answer(asked: Asked, field: int) -> FieldAnswer:
+def answer_of(asked: Asked, field: int) -> FieldAnswer:
+    """The answer to one entry."""
     read = DEVICE_FIELDS.get(field)
     if read is not None:
         return read(asked)

@@ -17,11 +17,6 @@ from commwatch_rehearsal.simulation.pace import phase_of, warped
 from commwatch_rehearsal.simulation.presets.parts import Preset
 from commwatch_rehearsal.simulation.timeline import Timeline
 
-BACKGROUND_BYTES_PER_SECOND = 3e6
-"""Traffic of one active NVLink, each direction, on a node without a job."""
-PCIE_BACKGROUND_BYTES_PER_SECOND = 2e5
-"""Traffic of a GPU over PCIe, each direction, on a node without a job."""
-
 _PCIE_LANE_BYTES_PER_SECOND = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 """Ceiling of one lane, one direction, by generation."""
 _LINK_DOWN_KINDS = frozenset({"nvlink_down", "nvlink_recovery_failed"})
@@ -152,6 +147,8 @@ class GpuConditions:
         nvlink = self._preset.model.nvlink
         if nvlink is None or nvlink.remote == "none" or self._cut(gpu, link, time):
             return False
+        if (gpu, link) in self._preset.inactive:
+            return False
         if nvlink.remote == "switch":
             return True
         peer = self._preset.peer(gpu, link)
@@ -202,7 +199,7 @@ class GpuConditions:
             return 0.0
         share = job_use(active, "nvlink_utilization")
         slow = [fault for fault in active if fault.strikes(gpu, link)]
-        rate = max(BACKGROUND_BYTES_PER_SECOND, share * nvlink.nominal_bytes_per_second)
+        rate = max(nvlink.background_bytes_per_second, share * nvlink.nominal_bytes_per_second)
         return rate * _smallest(slow, "nvlink_slow", "factor", 1.0)
 
     def _pcie_rate(self, gpu: int, time: float) -> float:
@@ -214,7 +211,8 @@ class GpuConditions:
         generation = int(_smallest(active, "pcie_generation", "generation", model.pcie_generation))
         width = _smallest(active, "pcie_width", "lanes", model.pcie_width)
         share = job_use(active, "pcie_utilization")
-        return max(PCIE_BACKGROUND_BYTES_PER_SECOND, share * width * _PCIE_LANE_BYTES_PER_SECOND[generation])
+        used = share * width * _PCIE_LANE_BYTES_PER_SECOND[generation]
+        return max(model.pcie_background_bytes_per_second, used)
 
 
 def job_use(active: Sequence[Fault], setting: str) -> float:

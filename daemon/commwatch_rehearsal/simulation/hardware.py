@@ -59,7 +59,7 @@ class Hardware:
         """Bytes that the host moved over an interface since the last boot."""
         port = next(item for item in self.preset.interfaces if item.name == interface)
         line = port.speed_megabits_per_second * 1e6 / 8
-        downs = self._downs(interface)
+        downs = self.downs(interface)
         phase = phase_of(interface, direction)
         total = 0.0
         for start, end in self.timeline.stretches(self.last_boot(time), time):
@@ -71,15 +71,15 @@ class Hardware:
 
     def ethernet_up(self, interface: str, time: float) -> bool:
         """Whether an interface has its link."""
-        return not any(fault.active(time) for fault in self._downs(interface))
+        return not any(fault.active(time) for fault in self.downs(interface))
 
     def carrier_changes(self, interface: str, time: float) -> int:
         """Times the link of an interface went up or down since the last boot, the first time up included."""
         boot = self.last_boot(time)
-        moments = [moment for fault in self._downs(interface) for moment in (fault.start, fault.end)]
+        moments = [moment for fault in self.downs(interface) for moment in (fault.start, fault.end)]
         return 1 + sum(boot < moment <= time for moment in moments)
 
-    def _downs(self, interface: str) -> list[Fault]:
+    def downs(self, interface: str) -> list[Fault]:
         """Faults that take the link of an interface away: by its name, or by that of its RDMA port."""
         ports = [(port.device, port.port) for port in self.preset.rdma_ports if port.interface == interface]
         return [

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from commwatch_rehearsal.simulation.hardware import Hardware
-from commwatch_rehearsal.simulation.kernel_log_texts import Line, Stream, streams_of
+from commwatch_rehearsal.simulation.kernel_log_texts import FIRST_BOOT, Line, Stream, streams_of
 from commwatch_rehearsal.simulation.node import SimulatedNode
 
 RING_RECORDS = 10_000
@@ -25,13 +25,17 @@ class SimulatedKernelLog:
     Args:
         node: whose log it is.
         monotonic: seconds since the machine started.
+        with_first_boot: whether the lines of the first boot are in it.
 
     Raises:
         PermissionError: a fault makes the log unreadable.
     """
 
-    def __init__(self, node: SimulatedNode, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, node: SimulatedNode, monotonic: Callable[[], float] = time.monotonic, *, with_first_boot: bool = True
+    ) -> None:
         self._node = node
+        self._with_first_boot = with_first_boot
         self._queue: deque[bytes] = deque()
         self._streams: list[tuple[object, Stream, int]] = []
         """The key of a stream, the stream, and the number of its records so far."""
@@ -70,7 +74,7 @@ class SimulatedKernelLog:
 
     def _open(self, hardware: Hardware, now: float) -> None:
         """Begin behind what came before the last boot, and what has been overwritten since."""
-        streams = streams_of(hardware)
+        streams = self._streams_of(hardware)
 
         def records(moment: float) -> int:
             return sum(len(stream.lines) * stream.count(moment) for _, stream in streams)
@@ -91,12 +95,15 @@ class SimulatedKernelLog:
             self._streams.append((key, stream, came))
         self._next = 0.0
 
+    def _streams_of(self, hardware: Hardware) -> list[tuple[object, Stream]]:
+        return [one for one in streams_of(hardware) if self._with_first_boot or one[0] != FIRST_BOOT]
+
     def _take(self, hardware: Hardware) -> None:
         """Go on under other faults: what has been logged stays so, what is new begins with its first record."""
         before = [(key, came) for key, _, came in self._streams]
         self._streams = [
             (key, stream, next((came for known, came in before if known == key), 0))
-            for key, stream in streams_of(hardware)
+            for key, stream in self._streams_of(hardware)
         ]
         self._next = 0.0
 

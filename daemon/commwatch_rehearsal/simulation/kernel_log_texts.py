@@ -62,6 +62,10 @@ class Stream:
         return moment if moment < self.end else math.inf
 
 
+FIRST_BOOT = ("boot", 0.0)
+"""Key of the lines of the first boot."""
+
+
 def streams_of(hardware: Hardware) -> tuple[tuple[object, Stream], ...]:
     """All streams of the kernel log, each with a key that identifies it when the faults change."""
     preset = hardware.preset

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -90,9 +90,9 @@ class SimulatedLibrary:
         for name, method in _FUNCTIONS.items():
             setattr(self, name, partial(getattr(self, method)))
         for name, read in device_functions.items():
-            setattr(self, name, partial(self._device_call, read))
+            setattr(self, name, partial(self._device_call, name, read))
         for name, read in PAIR_FUNCTIONS.items():
-            setattr(self, name, partial(self._pair_call, read))
+            setattr(self, name, partial(self._pair_call, name, read))
         for name, read in system_functions.items():
             setattr(self, name, partial(self._system_call, read))
 
@@ -187,16 +187,24 @@ class SimulatedLibrary:
             ctypes.c_void_p.from_buffer(target(handle)).value = address
         return _CODES[call.condition.answer]
 
-    def _device_call(self, read: Callable[..., int], handle: Argument, *arguments: Argument) -> int:
+    def _device_call(self, name: str, read: Callable[..., int], handle: Argument, *arguments: Argument) -> int:
         call, code = self._reach(handle)
-        return code if call is None else read(call, *arguments)
+        return code if call is None else self._answer(name, read, (call,), arguments)
 
-    def _pair_call(self, read: Callable[..., int], first: Argument, second: Argument, *arguments: Argument) -> int:
+    def _pair_call(
+        self, name: str, read: Callable[..., int], first: Argument, second: Argument, *arguments: Argument
+    ) -> int:
         call, code = self._reach(first)
         other, other_code = self._reach(second)
         if call is None or other is None:
             return code or other_code
-        return read(call, other, *arguments)
+        return self._answer(name, read, (call, other), arguments)
+
+    def _answer(
+        self, _name: str, read: Callable[..., int], calls: Sequence[Call], arguments: Sequence[Argument]
+    ) -> int:
+        """The answer of a function about one GPU or two that answer."""
+        return read(*calls, *arguments)
 
     def _system_call(self, function: Callable[..., int], *arguments: Argument) -> int:
         return function(*arguments) if self._is_open() else UNINITIALIZED

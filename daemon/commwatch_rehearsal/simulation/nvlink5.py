@@ -161,6 +161,7 @@ _RATIOS: dict[int, Callable[[Asked, int, float], float]] = {
 """Ratios of a link as they are now; refused for a link that is not active."""
 _SYMBOL_RATIO = 222
 
+NVLINK_5_COUNTERS = frozenset(_COUNTS)
 NVLINK_5_FIELDS = frozenset({*_COUNTS, *_RATIOS})
 """Fields that earlier generations do not have."""
 
@@ -190,11 +191,4 @@ def _of_all(links: int, field: int, asked: Asked) -> FieldAnswer:
         worst = max(_RATIOS[field](asked, link, asked.epoch.start) for link in active)
         return number(_ZERO_SUM_RATIO if field == _SYMBOL_RATIO and worst == 0 else pack_ratio(worst))
     answers = [_COUNTS[field](Asked(asked.hardware, asked.epoch, asked.gpu, link)) for link in range(links)]
-    return counter(lambda time: sum(_value(answer, time) for answer in answers))
-
-
-def _value(answer: FieldAnswer, time: float) -> int:
-    if answer.flow is not None:
-        flow, unit = answer.flow
-        return int(flow.bytes_at(time) / unit)
-    return answer.value if answer.count is None else answer.count(time)
+    return counter(lambda time: sum(answer.at(time) for answer in answers))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from commwatch.probes.cycle.measure import Group
     from commwatch.probes.rank_plan import RankPlan
     from commwatch_rehearsal.simulation.node import SimulatedNode
+    from commwatch_rehearsal.simulation.presets.parts import Preset
     from commwatch_rehearsal.simulation.recording.node import RecordedNode
 
     Node: TypeAlias = SimulatedNode | RecordedNode
@@ -35,6 +36,27 @@ def check_preset(preset: str) -> float | None:
 
     find_preset(preset)
     return None
+
+
+def check_faults(text: str, node: str, parts: Preset) -> None:
+    """Refuse faults that a node cannot play.
+
+    Args:
+        text: of a file of faults.
+        node: what ``--simulate`` names.
+        parts: those of the node.
+
+    Raises:
+        ConfigError: it cannot play one of them.
+    """
+    from commwatch_rehearsal.simulation.faults.parse import parse_faults
+
+    faults = parse_faults(text, "faults", parts, 0.0, 0.0)
+    if is_recording(node):
+        from commwatch_rehearsal.simulation.recording.faulty_parts import check_playable
+        from commwatch_rehearsal.simulation.recording.node import load
+
+        check_playable(faults, "faults", parts, load(Path(node)))
 
 
 def make_node(preset: str, faults_file: Path | None, started_at: float, playback: str = "hold") -> Node:
@@ -78,6 +100,10 @@ def stand_in(source: str, node: Node) -> Callable[..., Any] | None:
     if not isinstance(node, SimulatedNode):
         from commwatch_rehearsal.simulation.recording.answers import RecordedEthtool, RecordedKernelLog
 
+        if node.faults is not None:
+            from commwatch_rehearsal.simulation.recording.faulty_parts import FaultyEthtool, FaultyKernelLog
+
+            return partial(FaultyEthtool if source == "ethtool" else FaultyKernelLog, node, node.faults)
         return partial(RecordedEthtool if source == "ethtool" else RecordedKernelLog, node)
     if source == "ethtool":
         from commwatch_rehearsal.simulation.ethtool import SimulatedEthtool

@@ -53,7 +53,7 @@ class RdmaPortState:
         self._hardware = hardware
         own = [fault for fault in hardware.faults if strikes_port(fault, port)]
         self._faults = own
-        self._downs = [fault for fault in own if fault.kind in {"rdma_port_down", "ethernet_down"}]
+        self.downs = [fault for fault in own if fault.kind in {"rdma_port_down", "ethernet_down"}]
         self._waits = [fault for fault in own if fault.kind == "rdma_port_not_set_up"]
         self._jobs = [fault for fault in hardware.faults if fault.kind in {"job", "job_phase"}]
         self._boundaries = sorted(
@@ -81,7 +81,7 @@ class RdmaPortState:
         stretch = PortStretch(
             start=start,
             end=end,
-            up=not any(fault.active(start) for fault in self._downs),
+            up=not any(fault.active(start) for fault in self.downs),
             set_up=not any(fault.active(start) for fault in self._waits),
             readable="rdma_read_error" not in kinds,
             sent=self._flow("tx", start),
@@ -121,7 +121,7 @@ class RdmaPortState:
         )
 
     def _value(self, counter: Counter, stretch: PortStretch, time: float) -> int:
-        since = self._last_reset(time)
+        since = self.last_reset(time)
         count = 0
         if counter.sent:
             count += int(stretch.sent.bytes_at(time)) // counter.sent
@@ -145,12 +145,12 @@ class RdmaPortState:
             return fault.words["counter"] == counter.name
         if fault.kind == "rdma_congestion":
             return counter.name in _CONGESTION[self.port.link_layer]
-        return fault in self._downs and counter.name == "link_downed"
+        return fault in self.downs and counter.name == "link_downed"
 
     def _flow(self, direction: str, start: float) -> Flow:
         phase = phase_of(f"{self.port.device}.{self.port.port}", direction)
         pace = Flow(0.0, 1.0, phase)
-        since = self._last_reset(start)
+        since = self.last_reset(start)
         cuts = [since, *(moment for moment in self._boundaries if since < moment < start), start]
         before = sum(self._rate(begin) * (pace.bytes_at(end) - pace.bytes_at(begin)) for begin, end in pairwise(cuts))
         rate = self._rate(start)
@@ -158,12 +158,12 @@ class RdmaPortState:
 
     def _rate(self, time: float) -> float:
         """Mean traffic of each direction, bytes per second, in the stretch that begins at a time or holds it."""
-        if any(fault.active(time) for fault in (*self._downs, *self._waits)):
+        if any(fault.active(time) for fault in (*self.downs, *self._waits)):
             return 0.0
         share = self._hardware.gpus.network_use("rdma_utilization", time)
         return max(self.port.background_bytes_per_second, share * self.port.rate_gigabits_per_second * 1e9 / 8)
 
-    def _last_reset(self, time: float) -> float:
+    def last_reset(self, time: float) -> float:
         """When the counters last began at 0: at boot, or when a fault of that kind says so."""
         resets = [fault.start for fault in self._faults if fault.kind == "rdma_counter_reset" and fault.start <= time]
         return max([self._hardware.last_boot(time), *resets])

@@ -65,6 +65,10 @@ _SHARED_GPU = {
 }
 
 
+SHARING = ("NCCL_MULTI_RANK_GPU_ENABLE", "1")
+"""The setting by which NCCL from 2.30.3 on lets ranks of one host share a GPU: they meet on it."""
+
+
 _ONE_RAIL = {
     # The rank's data leave by the adapter of its rail alone, or not at all.
     "NCCL_CROSS_NIC": "0",
@@ -117,7 +121,7 @@ def rank_environment(plan: CyclePlan, rank: int, folder: Path, own: Mapping[str,
         if plan.meeting is not None:
             environment |= _ONE_RAIL | {"NCCL_SOCKET_IFNAME": f"={plan.meeting.interface}"}
             environment |= {"NCCL_IB_HCA": f"={adapter}"} if (adapter := plan.meeting.adapter) else {}
-        if plan.shares_gpus:
+        if plan.shares_gpus and SHARING not in plan.settings:
             environment |= _SHARED_GPU | {"NCCL_HOSTID": f"commwatch-rank-{rank}"}
     return environment
 

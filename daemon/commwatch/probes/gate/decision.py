@@ -37,11 +37,18 @@ class SchedulerFacts:
     """The operator says that the node is theirs (``--ignore-scheduler``)."""
 
 
+_NO_COLLECTIVES = (
+    "a recording has no collectives; with --simulate.faults FILE, which may be empty, they are simulated on its parts"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class GateFacts:
     """All facts for the decision."""
 
     enabled: bool = True
+    is_recording: bool = False
+    """The node is a recording, and no file of faults is named."""
     maintenance: str = ""
     """Reason of the maintenance in force; empty without one."""
     starved: str = ""
@@ -108,7 +115,9 @@ def decide_before_asking(gate: Gate, plan: CyclePlan, facts: GateFacts) -> Skip 
 
 def _switched_off(gate: Gate, facts: GateFacts) -> Skip | None:
     if not facts.enabled or gate == "off":
-        return Skip("disabled", "probes are switched off in the configuration")
+        return Skip(
+            "disabled", _NO_COLLECTIVES if facts.is_recording else "probes are switched off in the configuration"
+        )
     if facts.maintenance:
         return Skip("maintenance", f"the daemon is paused: {facts.maintenance}")
     if facts.hold_seconds > 0:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from commwatch.config.simulated import names_a_file
+from commwatch.config.simulated import is_recording, names_a_file
 from commwatch.errors import ConfigError
 from commwatch_rehearsal.simulation.presets.parts import (
     NVIDIA,
@@ -259,6 +259,11 @@ def find_preset(preset: str) -> Preset:
     Raises:
         ConfigError: there is no such preset, or the file cannot be used; it names file, line and key.
     """
+    if is_recording(preset):
+        from commwatch_rehearsal.simulation.recording.node import load
+        from commwatch_rehearsal.simulation.recording.parts import recorded_preset
+
+        return recorded_preset(Path(preset), load(Path(preset)))
     if names_a_file(preset):
         # With all that reading a file needs; most processes of a simulated node never do.
         from commwatch_rehearsal.simulation.node_file import read_node

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -34,6 +35,8 @@ class NVLinkModel:
     nominal_bytes_per_second: float
     """Product figure of one link, one direction."""
     remote: Remote
+    background_bytes_per_second: float = 3e6
+    """Traffic of one active link, each direction, on a node without a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,8 @@ class GpuModel:
     """Whether GPUs may reach each other over PCIe; GeForce drivers refuse it."""
     mig: bool = False
     """Whether the GPU can be split by MIG."""
+    pcie_background_bytes_per_second: float = 2e5
+    """Traffic over PCIe, each direction, on a node without a job."""
     nvlink: NVLinkModel | None = None
 
 
@@ -140,6 +145,10 @@ class Preset:
     driver_version: str = "580.95.05"
     cuda_driver_version: int = 13000
     """1000 × major + 10 × minor."""
+    wires: Mapping[tuple[int, int], tuple[int, int]] | None = None
+    """The other end of each link between two GPUs: GPU and link, from 0; None: as ``peer`` assumes."""
+    inactive: frozenset[tuple[int, int]] = frozenset()
+    """Links, by GPU and number, that are never trained."""
 
     def ancestors(self, address: str) -> tuple[str, ...]:
         """The ancestors of a device, the nearest first, the host bridge (``pciDDDD:BB``) last."""
@@ -155,6 +164,8 @@ class Preset:
         nvlink = self.model.nvlink
         if nvlink is None or nvlink.remote in {"switch", "none"}:
             return None
+        if self.wires is not None:
+            return self.wires.get((gpu, link))
         count = len(self.gpus)
         if nvlink.remote == "bridge":
             other = gpu ^ 1

@@ -33,6 +33,7 @@ from commwatch_rehearsal.simulation.recording.calls import (
     GPM_METRICS,
     GPM_SAMPLE,
     INITIALISE,
+    LISTS,
     MAKES,
     WAIT,
     memory_of,
@@ -52,8 +53,8 @@ class RecordedLibrary:
 
     def __init__(self, node: RecordedNode) -> None:
         self._node = node
-        self._calls: Mapping[object, Track[_Answer]] = tracks()
-        self._fields: Mapping[object, Track[tuple[int, int, int]]] = tracks()
+        self.calls: Mapping[object, Track[_Answer]] = tracks()
+        self.fields: Mapping[object, Track[tuple[int, int, int]]] = tracks()
         """By GPU, field and scope: type, return code, bits."""
         self._field_codes: Mapping[object, Track[int]] = tracks()
         self._metrics: Mapping[object, Track[lines.Metrics]] = tracks()
@@ -65,24 +66,24 @@ class RecordedLibrary:
         for one in node.recording.answers:
             if isinstance(one, lines.Call):
                 functions.add(one.function)
-                self._calls[one.function, one.arguments].add(one.at, (one.code, one.memory))
+                self.calls[one.function, one.arguments].add(one.at, (one.code, one.memory))
             elif isinstance(one, lines.Fields):
                 functions.add(FIELD_VALUES)
                 self._field_codes[one.gpu].add(one.at, one.code)
                 for field, scope, kind, code, value in one.entries:
-                    self._fields[one.gpu, field, scope].add(one.at, (kind, code, value))
+                    self.fields[one.gpu, field, scope].add(one.at, (kind, code, value))
             elif isinstance(one, lines.Metrics):
                 functions.add(GPM_METRICS)
                 self._metrics[one.gpu].add(one.at, one)
             elif isinstance(one, lines.Event):
                 functions.add(WAIT)
                 self._events.append(one)
-        self._functions = functions
+        self.functions = functions
         while self._event < len(self._events) and self._events[self._event].at < node.age:
             self._event += 1  # they came before this process began
 
     def __getattr__(self, name: str) -> Any:
-        if name not in self._functions:
+        if name not in self.functions:
             raise AttributeError(name)
         special: dict[str, Callable[..., Any]] = {
             ERROR_TEXT: lambda code: MESSAGES.get(integer(code), b"Unknown Error"),
@@ -92,8 +93,14 @@ class RecordedLibrary:
         setattr(self, name, function)
         return function
 
+    def track(self, name: str, arguments: tuple[Argument, ...]) -> Track[_Answer] | None:
+        """The answers to a call; None where it was not made. A list that was empty is so whatever room there is."""
+        asked = question(name, arguments, _number, lambda text: text)
+        found = self.calls.get((name, asked))
+        return self.calls.get((name, (*asked[:-1], None))) if found is None and LISTS in name else found
+
     def _call(self, name: str, arguments: tuple[Argument, ...]) -> int:
-        track = self._calls.get((name, question(name, arguments, _number, lambda text: text)))
+        track = self.track(name, arguments)
         if track is None:
             # Where the driver was not even opened, none was loaded.
             return DRIVER_NOT_LOADED if name == INITIALISE else NOT_SUPPORTED
@@ -131,7 +138,7 @@ class RecordedLibrary:
         now = int((self._node.started_at + self._node.age) * 1e6)
         for place in range(0, min(integer(number) * FIELD_WORDS, len(words)), FIELD_WORDS):
             ids = words[place]
-            track = self._fields.get((gpu, ids & 0xFFFFFFFF, ids >> 32))
+            track = self.fields.get((gpu, ids & 0xFFFFFFFF, ids >> 32))
             kind, code, value = (0, NOT_SUPPORTED, 0) if track is None else track.at(moment)
             words[place + 1], words[place + 2] = now, 0
             words[place + 3], words[place + 4] = kind | code << 32, value
@@ -158,7 +165,7 @@ class RecordedLibrary:
             filled.eventType, filled.eventData = event.kind, event.data
             filled.gpuInstanceId, filled.computeInstanceId = event.instances
             return SUCCESS
-        track = self._calls.get((WAIT, ()))
+        track = self.calls.get((WAIT, ()))
         return TIMEOUT if track is None else track.at(self._node.moment)[0]
 
 
@@ -186,7 +193,12 @@ def _point(pointer: Any, address: int) -> None:
 
 def install(node: RecordedNode) -> None:
     """Put the library of a recorded node beneath ``pynvml`` in this process."""
-    pynvml.nvmlLib = RecordedLibrary(node)
+    if node.faults is None:
+        pynvml.nvmlLib = RecordedLibrary(node)
+    else:
+        from commwatch_rehearsal.simulation.recording.faulty_library import FaultyLibrary
+
+        pynvml.nvmlLib = FaultyLibrary(node, node.faults)
     pynvml._nvmlGetFunctionPointer_cache.clear()
 
 
@@ -227,13 +239,25 @@ class RecordedEthtool:
             names = b"".join(one.encode("latin-1")[:NAME_BYTES].ljust(NAME_BYTES, b"\0") for one in answer.names)
             data, place = struct.pack("=I", len(answer.names)) + names, 8
         else:
-            numbers = [
-                0 if (one := self._numbers.get((interface, place))) is None else one.at(moment)
-                for place in range(entries)
-            ]
+            numbers = self.numbers(interface, entries)
             data, place = struct.pack(f"=I{entries}Q", entries, *numbers), 4
         ctypes.memmove(address + place, data, len(data))
         return 0
+
+    def names(self, interface: str) -> tuple[str, ...]:
+        """The names of an interface's statistics; none where they were not recorded."""
+        track = self._answers.get((interface, "names"))
+        return () if track is None else track.at(self._node.moment).names
+
+    def numbers(self, interface: str, entries: int) -> list[int]:
+        """The first statistics of an interface, as they are now."""
+        moment = self._node.moment
+        return [self.number(interface, place, moment) for place in range(entries)]
+
+    def number(self, interface: str, place: int, moment: float) -> int:
+        """A statistic at a time of the recording."""
+        track = self._numbers.get((interface, place))
+        return 0 if track is None else track.at(moment)
 
 
 class RecordedKernelLog:
@@ -248,6 +272,8 @@ class RecordedKernelLog:
         self._began = monotonic() - node.age
         self._lines = [one for one in node.recording.answers if isinstance(one, lines.LogLine)]
         self._next = 0
+        self.came = 0
+        """When the last record came, microseconds since the recording began; 0: before that."""
         last = next((one.error for one in reversed(self._due())), "")
         if last and last != _OVERWRITTEN:
             raise _error(last)
@@ -264,6 +290,7 @@ class RecordedKernelLog:
         self._next += 1
         if line.error:
             raise _error(line.error)
+        self.came = max(0, round(line.stamp * 1e6))
         stamp = max(0, round((self._began + line.stamp) * 1e6))
         return f"{line.level},{line.number},{stamp},-;{line.text}\n".encode("latin-1", "replace")
 

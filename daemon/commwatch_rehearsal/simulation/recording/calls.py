@@ -17,7 +17,7 @@ ERROR_TEXT: Final = "nvmlErrorString"
 OPENS_HANDLE: Final = "nvmlDeviceGetHandle"
 MAKES: Final = frozenset({"nvmlGpmSampleAlloc", "nvmlEventSetCreate"})
 """Calls that lend a thing of the library's own: its address means nothing elsewhere."""
-_LISTS: Final = "RunningProcesses"
+LISTS: Final = "RunningProcesses"
 """In the name of a call whose list has room for more than there is: its size is no part of the question."""
 
 FIELD_WORDS: Final = 5
@@ -58,7 +58,7 @@ def _written(function: str, argument: Any, number: Callable[[int], int], text: C
     if memory is None:
         value = argument.value
         return "'" + text(value.decode("latin-1")) if isinstance(value, bytes) else value
-    if _LISTS in function:
+    if LISTS in function:
         return "="
     if isinstance(memory, ctypes._Pointer):
         return "=handle"

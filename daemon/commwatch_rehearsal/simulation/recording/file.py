@@ -96,9 +96,9 @@ class RecordingFile:
         self.path.unlink(missing_ok=True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Recording:
-    """The content of a file."""
+    """The content of a file; equal to itself alone, so that what is made of it can be kept."""
 
     head: Head
     answers: list[Answer]

@@ -10,13 +10,16 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from commwatch.errors import ConfigError
 from commwatch.sources import files
 from commwatch_rehearsal.simulation.recording.file import Recording, read_recording
 from commwatch_rehearsal.simulation.recording.lines import File, Folder, Root
 from commwatch_rehearsal.simulation.tree.writer import TreeWriter
+
+if TYPE_CHECKING:
+    from commwatch_rehearsal.simulation.recording.faulty_parts import FaultyParts
 
 _T = TypeVar("_T")
 _ABSENT: Final = frozenset({"ENOENT", "ENOTDIR", "ESRCH"})
@@ -57,18 +60,31 @@ def _loaded(path: Path, _modified: int) -> Recording:
     return read_recording(path)
 
 
+def load(path: Path) -> Recording:
+    """The recording of a file; kept until another one is asked for.
+
+    Raises:
+        ConfigError: it cannot be used.
+    """
+    try:
+        modified = path.stat().st_mtime_ns
+    except OSError as error:
+        raise ConfigError(str(path), None, "", error.strerror or str(error)) from None
+    return _loaded(path, modified)
+
+
 class RecordedNode:
     """A node as it was recorded; after the end of the recording it stays as it was last.
 
     Args:
         path: of the recording.
-        faults_file: must be None: a fault is computed for a preset, and cannot change an answer that was recorded.
+        faults_file: file of the faults that are laid on the recorded answers; None: none.
         started_at: when the recording begins to play, seconds since 1970.
         clock: the time now, seconds since 1970.
         loops: it begins again after its end, except for events and the lines of the kernel log.
 
     Raises:
-        ConfigError: the recording cannot be used, or there is a file of faults.
+        ConfigError: the recording or the faults cannot be used.
     """
 
     def __init__(
@@ -79,24 +95,26 @@ class RecordedNode:
         clock: Callable[[], float] = time.time,
         loops: bool = False,
     ) -> None:
-        if faults_file is not None:
-            raise ConfigError(
-                str(faults_file), None, "", "no fault can be injected into a recording; leave out --simulate.faults"
-            )
-        try:
-            modified = path.stat().st_mtime_ns
-        except OSError as error:
-            raise ConfigError(str(path), None, "", error.strerror or str(error)) from None
-        self.recording = _loaded(path, modified)
+        self.recording = load(path)
         self.started_at = started_at
         self._clock = clock
         self._loops = loops
         self._trees: dict[tuple[Root, Path, bool], _Tree] = {}
+        self.faults: FaultyParts | None = None
+        """Computes the answers that faults change; None without a file of faults."""
+        if faults_file is not None:
+            from commwatch_rehearsal.simulation.recording.faulty_parts import FaultyParts
+
+            self.faults = FaultyParts(path, self.recording, faults_file, started_at, clock)
 
     @property
     def moment(self) -> float:
         """Where the recording is, seconds since it began."""
-        return self.age % self.recording.seconds if self._loops else self.age
+        return self.moment_at(self.age)
+
+    def moment_at(self, age: float) -> float:
+        """Where the recording is at an age."""
+        return age % self.recording.seconds if self._loops else age
 
     @property
     def age(self) -> float:
@@ -105,16 +123,16 @@ class RecordedNode:
 
     def write_sysfs(self, root: Path, parts: Collection[str] = ()) -> None:
         """Bring the tree of ``/sys`` up to date; it has no parts."""
-        self._tree("sys", root).write(self.moment)
+        self._tree("sys", root).write()
 
     def write_procfs(self, root: Path, only_missing: bool = False) -> None:
         """Bring the tree of ``/proc`` up to date."""
-        self._tree("proc", root, only_missing).write(self.moment)
+        self._tree("proc", root, only_missing).write()
 
     def _tree(self, name: Root, root: Path, only_missing: bool = False) -> _Tree:
         key = (name, root, only_missing)
         if key not in self._trees:
-            self._trees[key] = _Tree(self.recording, name, root, only_missing)
+            self._trees[key] = _Tree(self, name, root, only_missing)
         return self._trees[key]
 
 
@@ -124,16 +142,20 @@ class _Tree:
     A path of the recording was checked to have no link on its way, so that nothing is written outside of the root.
     """
 
-    def __init__(self, recording: Recording, name: Root, root: Path, only_missing: bool) -> None:
+    def __init__(self, node: RecordedNode, name: Root, root: Path, only_missing: bool) -> None:
+        self._node = node
         self._writer = TreeWriter(root, only_missing)
         self._root = root
         self._real = os.path.realpath(root)
         self._changes: list[tuple[float, File | Folder]] = []
         seen: set[str] = set()
-        for one in recording.answers:
+        contents: defaultdict[Hashable, Track[File]] = tracks()
+        for one in node.recording.answers:
             if isinstance(one, File | Folder) and one.root == name:
                 self._changes.append((one.at if one.path in seen else 0.0, one))
                 seen.add(one.path)
+                if isinstance(one, File):
+                    contents[one.path].add(one.at, one)
         self._changes.sort(key=lambda one: one[0])
         self._next = 0
         self._entries: dict[str, dict[str, str]] = {}
@@ -142,11 +164,19 @@ class _Tree:
         self._known: set[str] = set()
         """Files that were read."""
         self._has_layer = False
+        self._files: dict[str, File] = {}
+        """The last answer of each file, without faults."""
+        self._faults = None if node.faults is None else node.faults.files(node, name, contents)
+        self._hidden: frozenset[str] = frozenset()
+        """Paths that a fault takes away."""
 
-    def write(self, moment: float) -> None:
-        """Make everything that has changed up to a time."""
+    def write(self) -> None:
+        """Make everything that has changed up to now."""
+        moment = self._node.moment
         if self._next and moment < self._changes[self._next - 1][0]:
             self._next = 0  # it has begun again
+        if self._faults is not None:
+            self._hide(self._faults.update(self._files))
         latest: dict[str, File | Folder] = {}
         while self._next < len(self._changes) and self._changes[self._next][0] <= moment:
             one = self._changes[self._next][1]
@@ -157,17 +187,35 @@ class _Tree:
             if isinstance(one, Folder):
                 self._put_folder(path, one.entries)
                 self._put_names(path, one.files)
-        for path, one in latest.items():
-            if isinstance(one, File):
+        changed = {path: one for path, one in latest.items() if isinstance(one, File)}
+        self._files |= changed
+        if self._faults is not None:
+            changed = self._faults.laid_on(self._files, changed)
+        for path, one in changed.items():
+            if not self._is_hidden(path):
                 self._put_file(path, one)
         if self._errors and not self._has_layer:
             self._has_layer = True
             files.put_beneath(self._layer)
 
+    def _hide(self, paths: frozenset[str]) -> None:
+        """Take away what a fault takes away, and make again what it gives back."""
+        if paths == self._hidden:
+            return
+        self._next = 0
+        self._hidden = paths
+        self._writer.remove(*paths)
+
+    def _is_hidden(self, path: str) -> bool:
+        return any(path == one or path.startswith(f"{one}/") for one in self._hidden)
+
     def _put_folder(self, path: str, entries: dict[str, str] | None) -> None:
+        if self._is_hidden(path):
+            return
         before = self._entries.get(path, {})
-        now = self._entries[path] = entries or {}
         below = f"{path}/" if path else ""
+        now = {name: to for name, to in (entries or {}).items() if f"{below}{name}" not in self._hidden}
+        self._entries[path] = now
         self._writer.remove(*(f"{below}{name}" for name, to in before.items() if now.get(name) != to))
         if entries is None:
             self._writer.remove(path)
@@ -183,7 +231,7 @@ class _Tree:
         """Files that are there and were not read: what they hold is not known."""
         for name in names:
             file = f"{path}/{name}" if path else name
-            if file not in self._known:
+            if file not in self._known and not self._is_hidden(file):
                 self._writer.put(file, "", end="")
                 self._errors[file] = errno.ENODATA
 

@@ -64,12 +64,15 @@ class ProcfsTree:
         if writer is None or writer.root != root or only_missing:
             writer = self._writer = TreeWriter(root, only_missing)
             self._state = None
+            for folder in root.glob("[0-9]*"):  # of an earlier run
+                writer.remove(folder.name)
+        self.update(writer, hardware, time)
+
+    def update(self, writer: TreeWriter, hardware: Hardware, time: float) -> None:
+        """Bring the files of a writer up to date; arguments as of ``write``."""
         epoch, boot = hardware.epoch(time), hardware.last_boot(time)
         if self._state is not None and self._state[0] is epoch and self._state[1] == boot:
             return
-        if self._state is None:
-            for folder in root.glob("[0-9]*"):  # of an earlier run
-                writer.remove(folder.name)
         self._state = (epoch, boot)
         writer.put("cpuinfo", _CPU_INFO)
         writer.put("diskstats", _DISK)

@@ -1,0 +1,458 @@
+"""Faults laid on the answers of a recording.
+
+Two nodes are simulated of the parts that the recording shows: one under the faults, one without any. Where both give
+the same answer, the recorded one holds. Where they differ, the faulty one does; a recorded counter goes on, and counts
+what the faulty one counts more.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from commwatch.errors import ConfigError
+from commwatch_rehearsal.simulation.ethtool import ports_of, statistics_of
+from commwatch_rehearsal.simulation.faults.fault import Fault
+from commwatch_rehearsal.simulation.field_answers import Asked
+from commwatch_rehearsal.simulation.fields import answer_of
+from commwatch_rehearsal.simulation.hardware import Hardware
+from commwatch_rehearsal.simulation.kernel_log import SimulatedKernelLog
+from commwatch_rehearsal.simulation.kernel_log_texts import FIRST_BOOT, streams_of
+from commwatch_rehearsal.simulation.node import SimulatedNode
+from commwatch_rehearsal.simulation.presets.parts import EthernetInterface, Preset
+from commwatch_rehearsal.simulation.rdma import RdmaPortState
+from commwatch_rehearsal.simulation.rdma_counters import PORT_COUNTERS, QUEUE_COUNTERS, ROCE_COUNTERS
+from commwatch_rehearsal.simulation.recording.answers import RecordedEthtool, RecordedKernelLog
+from commwatch_rehearsal.simulation.recording.file import Recording
+from commwatch_rehearsal.simulation.recording.lines import Call, Fields, File, LogLine, Root, Statistics
+from commwatch_rehearsal.simulation.recording.parts import gpu_numbers
+from commwatch_rehearsal.simulation.tree.procfs import ProcfsTree
+from commwatch_rehearsal.simulation.tree.sysfs import PARTS
+from commwatch_rehearsal.simulation.tree.writer import TreeWriter
+
+if TYPE_CHECKING:
+    from commwatch_rehearsal.simulation.recording.node import RecordedNode, Track
+
+Span = tuple[float, float]
+"""Begin and end, seconds since the node started."""
+
+
+def laid(
+    recorded: Callable[[float], int],
+    faulty: int,
+    healthy: Callable[[float], int],
+    age: float,
+    reset: float = 0.0,
+    stops: Sequence[Span] = (),
+) -> int:
+    """The count of a recorded counter under faults.
+
+    Args:
+        recorded: its recorded count at an age of the node.
+        faulty: count now of the simulated node under faults, which knows of the reset and the stops.
+        healthy: count at an age of the simulated node without faults.
+        age: now.
+        reset: when a fault last made it begin at 0 again; 0: never.
+        stops: when a fault kept it from counting.
+    """
+
+    def kept(count: Callable[[float], int]) -> int:
+        total = count(age) - (count(reset) if reset else 0)
+        for span in stops:
+            begin, end = max(span[0], reset), min(span[1], age)
+            if begin < end:
+                total -= max(0, count(end) - count(begin))
+        return total
+
+    return max(0, kept(recorded) + faulty - kept(healthy))
+
+
+class FaultyParts(SimulatedNode):
+    """The parts of a recorded node under the faults of a file, and without them.
+
+    Raises:
+        ConfigError: the recording does not show its parts, or cannot play a fault.
+    """
+
+    def __init__(
+        self, path: Path, recording: Recording, faults_file: Path, started_at: float, clock: Callable[[], float]
+    ) -> None:
+        self._recording = recording
+        super().__init__(str(path), faults_file, started_at, clock)
+        self.healthy = Hardware(self.preset, ())
+        self.numbers = gpu_numbers(recording)
+
+    def files(self, node: RecordedNode, root: Root, contents: Mapping[Hashable, Track[File]]) -> FaultyFiles:
+        """Those of ``/sys`` or ``/proc``; ``contents`` are the recorded ones, by path."""
+        return FaultyFiles(node, self, root, contents)
+
+    def _read_faults(self) -> tuple[Fault, ...]:
+        faults = super()._read_faults()
+        check_playable(faults, str(self._faults_file), self.preset, self._recording)
+        return faults
+
+
+_OBSTRUCTED: Final = "\0"
+"""In the place of a file's content: reading it fails."""
+
+
+class _Sheet(TreeWriter):
+    """Takes the files of a simulated node in place of a file system."""
+
+    def __init__(self) -> None:
+        super().__init__(Path())
+        self.contents: dict[str, str] = {}
+        self.gone: set[str] = set()
+        """Files, folders and links that were taken away."""
+
+    def put(self, path: str, content: str, end: str = "\n") -> None:
+        self._came(path)
+        self.contents[path] = f"{content}{end}"
+
+    def link(self, path: str, to: str) -> None:
+        self._came(path)
+
+    def obstruct(self, path: str) -> None:
+        self.contents[path] = _OBSTRUCTED
+
+    def remove(self, *paths: str) -> None:
+        self.gone.update(paths)
+        beneath = tuple(f"{path}/" for path in paths)
+        self.contents = {path: one for path, one in self.contents.items() if not path.startswith(beneath)}
+
+    def _came(self, path: str) -> None:
+        if self.gone:
+            self.gone = {one for one in self.gone if path != one and not path.startswith(f"{one}/")}
+
+
+class _Side:
+    """The files of ``/sys`` or ``/proc`` of a simulated node."""
+
+    def __init__(self, preset: Preset, root: Root, identity: str) -> None:
+        self.sheet = _Sheet()
+        self._parts = [make(preset) for make in PARTS.values()] if root == "sys" else [ProcfsTree(preset, identity)]
+
+    def update(self, hardware: Hardware, time: float) -> None:
+        for part in self._parts:
+            part.update(self.sheet, hardware, time)
+
+
+_PORT_COUNTER = re.compile(r".*/infiniband/([^/]+)/ports/(\d+)/(?:counters|hw_counters)/(?!lifespan)([^/]+)")
+_INTERFACE_COUNTER = re.compile(r".*/net/([^/]+)/(?:statistics/[^/]+|carrier_(?:changes|down_count))")
+_ERROR_COUNTER = re.compile(r".*/aer_(?:dev|rootport)_\w+")
+_COUNTERS: Final = {one.name: one for one in (*PORT_COUNTERS, *QUEUE_COUNTERS, *ROCE_COUNTERS)}
+
+
+class FaultyFiles:
+    """The recorded files of ``/sys`` or ``/proc`` under the faults."""
+
+    def __init__(
+        self, node: RecordedNode, parts: FaultyParts, root: Root, contents: Mapping[Hashable, Track[File]]
+    ) -> None:
+        self._node, self._parts, self._root = node, parts, root
+        self._contents = contents
+        identity = f"{parts.preset.name} {parts.started_at}"
+        self._faulty, self._healthy = (_Side(parts.preset, root, identity) for _ in range(2))
+        self._touched: set[str] = set()
+
+    def update(self, files: Mapping[str, File]) -> frozenset[str]:
+        """Compute both nodes as they are now; returns the paths that faults take away."""
+        self._hardware, self._age = self._parts.now()
+        self._faulty.update(self._hardware, self._age)
+        self._healthy.update(self._parts.healthy, self._age)
+        gone = self._faulty.sheet.gone
+        if self._root == "sys":
+            return frozenset(gone)
+        # A service has another process number in the recording, and after its end it is the recorded one again.
+        running = set(self._comms(self._faulty))
+        names = {name for process in gone if (name := self._name(process)) and name not in running}
+        stopped = {path.partition("/")[0] for path, one in files.items()
+                   if path.endswith("/comm") and one.content in names}  # fmt: skip
+        return frozenset({process for process in gone if not self._name(process)} | stopped)
+
+    def laid_on(self, files: Mapping[str, File], changed: Mapping[str, File]) -> dict[str, File]:
+        """The files to write now.
+
+        Args:
+            files: the recorded ones as they are now, by path.
+            changed: those of them that have changed since the last call.
+        """
+        faulty, healthy = self._faulty.sheet.contents, self._healthy.sheet.contents
+        before, self._touched = self._touched, {
+            *(path for path, content in faulty.items() if content != healthy.get(path)),
+            *(path for path in files if any(self._past(path))),
+        }  # fmt: skip
+        wanted = dict(changed)
+        for path in before | self._touched:
+            if (one := files.get(path)) is not None:
+                wanted[path] = self._laid(path, one) if path in self._touched else one
+            elif path in faulty and path not in healthy and not self._is_of_service(path):
+                wanted[path] = File(0.0, root=self._root, path=path, content=faulty[path])
+        return wanted
+
+    def _name(self, process: str) -> str:
+        return self._healthy.sheet.contents.get(f"{process}/comm", "")
+
+    def _is_of_service(self, path: str) -> bool:
+        """Whether it is of a service that was started again: the recorded one comes back in its place."""
+        process = path.partition("/")[0]
+        return self._faulty.sheet.contents.get(f"{process}/comm") in self._comms(self._healthy)
+
+    @staticmethod
+    def _comms(side: _Side) -> list[str]:
+        """The names of the processes."""
+        return [content for path, content in side.sheet.contents.items() if path.endswith("/comm")]
+
+    def _past(self, path: str) -> tuple[float, list[Span]]:
+        """When faults last made a counter begin at 0, or 0, and when they stopped it; neither for other files."""
+        hardware, age = self._hardware, self._age
+        if found := _PORT_COUNTER.fullmatch(path):
+            for port in hardware.preset.rdma_ports:
+                if (port.device, str(port.port)) == found.group(1, 2):
+                    state = RdmaPortState(hardware, port)
+                    return state.last_reset(age), _spans(state.downs, age)
+        if found := _INTERFACE_COUNTER.fullmatch(path):
+            return hardware.last_boot(age), _spans(hardware.downs(found[1]), age)
+        return (hardware.last_boot(age) if _ERROR_COUNTER.fullmatch(path) else 0.0), []
+
+    def _laid(self, path: str, one: File) -> File:
+        """A recorded file under the faults."""
+        healthy = self._healthy.sheet.contents.get(path)
+        faulty = self._faulty.sheet.contents.get(path)
+        if faulty == _OBSTRUCTED:
+            return msgspec.structs.replace(one, content="", error="EIO")
+        if one.error:
+            return one  # a file that could not be read has nothing to be changed
+        counter = any(form.fullmatch(path) for form in (_PORT_COUNTER, _INTERFACE_COUNTER, _ERROR_COUNTER))
+        if not counter:
+            return one if faulty is None else msgspec.structs.replace(one, content=faulty)
+        reset, stops = self._past(path)
+        track = self._contents[path]
+        counts, more, less = (_counts(text) for text in (one.content, faulty or "", healthy or ""))
+        lines = []
+        for name in counts:
+            count = laid(
+                lambda age, name=name: _counts(track.at(self._node.moment_at(age)).content).get(name, 0),  # type: ignore[misc]
+                more.get(name, 0),
+                lambda _age, name=name: less.get(name, 0),  # type: ignore[misc]
+                self._age,
+                reset,
+                stops,
+            )
+            lines.append(f"{name} {self._bounded(path, count, more.get(name, 0))}".lstrip())
+        return msgspec.structs.replace(one, content="".join(f"{line}\n" for line in lines))
+
+    @staticmethod
+    def _bounded(path: str, count: int, faulty: int) -> int:
+        """A count within the width of its counter."""
+        counter = _COUNTERS.get(path.rpartition("/")[2]) if "/infiniband/" in path else None
+        if counter is None:
+            return count
+        if faulty == counter.maximum:
+            return faulty
+        return count % (counter.maximum + 1) if counter.wraps else min(count, counter.maximum)
+
+
+def _counts(text: str) -> dict[str, int]:
+    """The numbers of a file of counters by their names; a lone number has none."""
+    found = {}
+    for line in text.splitlines():
+        name, _, number = line.strip().rpartition(" ")
+        if number.isdecimal():
+            found[name] = int(number)
+    return found
+
+
+def _spans(faults: Iterable[Fault], age: float) -> list[Span]:
+    return [(fault.start, fault.end) for fault in faults if fault.start <= age]
+
+
+class FaultyEthtool(RecordedEthtool):
+    """The recorded statistics of interfaces under the faults."""
+
+    def __init__(self, node: RecordedNode, parts: FaultyParts) -> None:
+        super().__init__(node)
+        self._parts = parts
+        self._interfaces = {one.name: one for one in parts.preset.interfaces}
+
+    def numbers(self, interface: str, entries: int) -> list[int]:
+        """See ``RecordedEthtool.numbers``."""
+        recorded = super().numbers(interface, entries)
+        one, names = self._interfaces.get(interface), self.names(interface)
+        if one is None or len(names) < entries:
+            return recorded
+        hardware, age = self._parts.now()
+        if not hardware.faults:
+            return recorded
+        faulty = statistics_of(hardware, one, ports_of(hardware, one), age)
+        healthy = {age: self._healthy(one, age)}
+        reset, stops = hardware.last_boot(age), _spans(hardware.downs(interface), age)
+        for moment in (reset, *(min(end, age) for span in stops for end in span)):
+            healthy[moment] = self._healthy(one, moment)
+            healthy[max(moment, reset)] = self._healthy(one, max(moment, reset))
+        return [
+            laid(
+                lambda at, place=place: self.number(interface, place, self._node.moment_at(at)),  # type: ignore[misc]
+                faulty[name],
+                lambda at, name=name: healthy[at][name],  # type: ignore[misc]
+                age,
+                reset,
+                stops,
+            )
+            if name in faulty
+            else count
+            for place, (name, count) in enumerate(zip(names, recorded, strict=False))
+        ]
+
+    def _healthy(self, interface: EthernetInterface, age: float) -> dict[str, int]:
+        return statistics_of(self._parts.healthy, interface, ports_of(self._parts.healthy, interface), age)
+
+
+class FaultyKernelLog:
+    """The recorded kernel log with the lines of the faults in their time, newly opened.
+
+    Records are numbered by the microsecond in which they came, so that a log that is opened again gives each the same
+    number.
+
+    Raises:
+        OSError: it could not be opened.
+    """
+
+    def __init__(self, node: RecordedNode, parts: FaultyParts, monotonic: Callable[[], float] = time.monotonic) -> None:
+        hardware, age = parts.now()
+        self._boot = hardware.last_boot(age)
+        self._recorded = RecordedKernelLog(node, monotonic)
+        self._injected = SimulatedKernelLog(parts, monotonic, with_first_boot=False)
+        self._heads: list[tuple[int, bytes] | None] = [None, None]
+        """The next record of each, with the microsecond in which it came."""
+        self._last_number = -1
+
+    def read(self) -> bytes | None:
+        """The next record; None: none now.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        recorded, injected = self._heads
+        self._heads = [recorded or self._next_recorded(), injected or self._next_injected()]
+        came, record = min((one for one in self._heads if one is not None), default=(0, b""))
+        if not record:
+            return None
+        self._heads[self._heads.index((came, record))] = None
+        level, _, rest = record.split(b",", 2)
+        self._last_number = max(self._last_number + 1, came)
+        return b"%s,%d,%s" % (level, self._last_number, rest)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _next_recorded(self) -> tuple[int, bytes] | None:
+        """A node that has booted since has a new log."""
+        while (record := self._recorded.read()) is not None:
+            if self._recorded.came >= self._boot * 1e6:
+                return self._recorded.came, record
+        return None
+
+    def _next_injected(self) -> tuple[int, bytes] | None:
+        record = self._injected.read()
+        return None if record is None else (int(record.split(b",", 2)[1]), record)
+
+
+_CHECKED: Final = frozenset(
+    {
+        "nvlink_down", "nvlink_crc", "nvlink_recovery", "nvlink_replay", "nvlink_recovery_failed", "nvlink_bit_errors",
+        "nvlink_packet_errors", "p2p_broken", "fabric_unhealthy", "gpu_throttled", "recovery_needed", "xid", "sxid",
+        "adapter_event", "service_stopped",
+    }
+)  # fmt: skip
+_CHECKED_FAMILIES: Final = ("pcie_", "ethernet_", "rdma_")
+"""Kinds, besides those above, that change answers which a recording may lack. What the others change, such as the calls
+of a GPU, every recording with GPUs has."""
+_FUNCTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "fabric_unhealthy": ("nvmlDeviceGetGpuFabricInfoV",),
+    "p2p_broken": ("nvmlDeviceGetP2PStatus",),
+    "gpu_throttled": ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"),
+    "pcie_width": ("nvmlDeviceGetCurrPcieLinkWidth",),
+    "pcie_generation": ("nvmlDeviceGetCurrPcieLinkGeneration",),
+}
+"""Functions of the driver that show a fault."""
+_AT_ONCE: Final = frozenset({"rdma_counter_reset"})
+"""Kinds whose effect needs a count before it: that there is such a port is enough."""
+
+
+def check_playable(faults: Iterable[Fault], file: str, preset: Preset, recording: Recording) -> None:
+    """Refuse a fault that changes no answer which was recorded, and recorded without an error.
+
+    Raises:
+        ConfigError: there is one; it names the file.
+    """
+    checks = (_changes_functions, _changes_log, _changes_files, _changes_fields, _changes_statistics)
+    healthy = Hardware(preset, ())
+    for fault in faults:
+        if fault.kind not in _AT_ONCE and (fault.kind in _CHECKED or fault.kind.startswith(_CHECKED_FAMILIES)):
+            faulty = Hardware(preset, (fault,))
+            if not any(check(recording, faulty, healthy, fault) for check in checks):
+                problem = f"{fault.kind}: the recording has none of the answers that it changes, or only their errors"
+                raise ConfigError(file, None, "", problem)
+
+
+def _changes_functions(recording: Recording, _faulty: Hardware, _healthy: Hardware, fault: Fault) -> bool:
+    names = _FUNCTIONS.get(fault.kind, ())
+    return any(isinstance(one, Call) and one.function in names and one.code == 0 for one in recording.answers)
+
+
+def _changes_log(recording: Recording, faulty: Hardware, _healthy: Hardware, _fault: Fault) -> bool:
+    unreadable = any(isinstance(one, LogLine) and one.error not in ("", "EPIPE") for one in recording.answers)
+    return not unreadable and any(key != FIRST_BOOT for key, _ in streams_of(faulty))
+
+
+def _changes_files(recording: Recording, faulty: Hardware, healthy: Hardware, fault: Fault) -> bool:
+    known = {(one.root, one.path) for one in recording.answers if isinstance(one, File) and not one.error}
+    comms = {one.content for one in recording.answers if isinstance(one, File) and one.path.endswith("/comm")}
+    for root in ("sys", "proc"):
+        sides = [_Side(faulty.preset, root, "") for _ in range(2)]
+        for side, hardware in zip(sides, (faulty, healthy), strict=True):
+            side.update(hardware, fault.start)
+        contents, usual = (side.sheet.contents for side in sides)
+        if any((root, path) in known and content != usual.get(path) for path, content in contents.items()):
+            return True
+        if any(content in comms and path not in contents for path, content in usual.items() if path.endswith("/comm")):
+            return True
+    return False
+
+
+def _changes_fields(recording: Recording, faulty: Hardware, healthy: Hardware, fault: Fault) -> bool:
+    places = {number: place for place, number in enumerate(gpu_numbers(recording))}
+    asked = {
+        (one.gpu, field, scope)
+        for one in recording.answers
+        if isinstance(one, Fields)
+        for field, scope, _, code, _ in one.entries
+        if code == 0
+    }
+    for number, field, scope in asked:
+        if (place := places.get(number)) is not None:
+            one, other = (
+                answer_of(Asked(hardware, hardware.epoch(fault.start), place, scope), field)
+                for hardware in (faulty, healthy)
+            )
+            if one.code != other.code or (one.code == 0 and one.at(fault.start) != other.at(fault.start)):
+                return True
+    return False
+
+
+def _changes_statistics(recording: Recording, faulty: Hardware, healthy: Hardware, fault: Fault) -> bool:
+    names = {(one.interface, name) for one in recording.answers if isinstance(one, Statistics) for name in one.names}
+    for interface in faulty.preset.interfaces:
+        one, other = (
+            statistics_of(hardware, interface, ports_of(hardware, interface), fault.start)
+            for hardware in (faulty, healthy)
+        )
+        if any((interface.name, name) in names and count != other[name] for name, count in one.items()):
+            return True
+    return False
