@@ -185,6 +185,7 @@ def test_the_pager_shows_where_what_and_what_to_do(story: Story) -> None:
     assert details["node"] == "node1 in group"
     assert "Part: gpu 3, link 11, pci_bus_id 0000:5d:00.0" in details["faults"]
     assert "is inactive" in details["faults"]
+    assert re.search(r"n:28029, since \d+ \w{3} \d\d:\d\d UTC\n", details["faults"])
     assert details["first_action"].startswith("drain the node, then see")
     assert details["runbook"] == events[0]["links"][0]["href"] == LINK["runbook_url"]
 
