@@ -185,6 +185,7 @@ def test_the_pager_shows_where_what_and_what_to_do(story: Story) -> None:
     assert details["node"] == "node1 in group"
     assert "Part: gpu 3, link 11, pci_bus_id 0000:5d:00.0" in details["faults"]
     assert "is inactive" in details["faults"]
+    assert re.search(r"node1:28029, since \d+ \w{3} \d\d:\d\d UTC\n", details["faults"])
     assert details["first_action"].startswith("drain the node, then see")
     assert details["runbook"] == events[0]["links"][0]["href"] == LINK["runbook_url"]
 
@@ -195,8 +196,9 @@ def test_slack_shows_the_same(story: Story) -> None:
 
     assert (shown["title"], shown["color"]) == ("[FIRING] node1 in group: GPU 3: NVLink 11 down", "danger")
     assert shown["title_link"] == LINK["dashboard_url"]
-    assert shown["text"].splitlines() == [
-        "*CommwatchNvlinkDown* (critical) on node1:28029",
+    first, *others = shown["text"].splitlines()
+    assert re.fullmatch(r"\*CommwatchNvlinkDown\* \(critical\) on node1:28029, since \d+ \w{3} \d\d:\d\d UTC", first)
+    assert others == [
         "Part: gpu 3, link 11, pci_bus_id 0000:5d:00.0",
         "Node node1:28029: link 11 of GPU 3 is inactive. No job was on the node.",
         "First action: drain the node, then see whether other links are down too.",

@@ -46,8 +46,8 @@ _JOBS_ON_NODE = (
 """Which jobs, the first four; nothing where the daemons do not name them (``jobs.identity``)."""
 _JOB_ON_NODE = (
     f'{{{{ with query (printf "{_BUSY}" $labels.cluster $labels.job $labels.instance) }}}}'
-    "{{ if gt (. | first | value) 0.0 }}A job was on the node when this was last seen."
-    "{{ else }}No job was on the node when this was last seen.{{ end }}"
+    "{{ if gt (. | first | value) 0.0 }}A job was on the node within the last 5 min."
+    "{{ else }}No job was on the node within the last 5 min.{{ end }}"
     f"{{{{ else }}}}Whether a job is on the node is not known.{{{{ end }}}}{_JOBS_ON_NODE}"
 )
 _OTHERS = (
@@ -113,10 +113,15 @@ _XID_AT = (
 """When the last one came; true for as long as the alert is held."""
 _XIDS_KNOWN = frozenset({*kernel.FABRIC_FAILED, *kernel.GPU_FAILED})
 _SXIDS_KNOWN = kernel.SWITCH_FAILED | kernel.SWITCH_WARNS
-_RESET_GPU = "drain the node, save nvidia-bug-report.sh, then reset the GPU, or reboot if it does not answer."
-_RESET_SWITCHES = "drain the node; reset all GPUs and NVSwitches together; on repetition call the vendor."
+_RESET_GPU = (
+    "drain the node, run nvidia-bug-report.sh and commwatch pause, then reset the GPU, or reboot if it does not answer."
+)
+_RESET_SWITCHES = (
+    "drain the node; run commwatch pause and reset all GPUs and NVSwitches together; on repetition call the vendor."
+)
 _RESET_SWITCHES_LATER = (
-    "watch whether it happens again; then reset all GPUs and NVSwitches together when the node is free."
+    "watch whether it happens again; when the node is free, run commwatch pause and reset all GPUs and NVSwitches "
+    "together."
 )
 
 _FLAPS = (
@@ -165,8 +170,8 @@ _FAULT_ON_NODES = (
     f'{{{{ range $place, $one := printf "{_FAULTY}" {_FAULT} | query | sortByLabel "instance" }}}}'
     "{{ if lt $place 5 }}{{ if $place }}, {{ end }}{{ $one.Labels.instance }}{{ end }}{{ end }}. "
     f'{{{{ with printf "{_FAULTY_BUSY}" {_JOB} {_FAULT} | query }}}}'
-    "A job was on {{ . | first | value }} of them when this was last seen."
-    "{{ else }}No job was on them when this was last seen.{{ end }}"
+    "A job was on {{ . | first | value }} of them within the last 5 min."
+    "{{ else }}No job was on them within the last 5 min.{{ end }}"
 )
 """How many nodes have the fault of the label ``fault``, the first five of them, and where jobs run."""
 

@@ -203,7 +203,7 @@ CLUSTER = RuleSet(
             role="state",
             meaning="The last run between nodes that measured this free node is a week old. Its rails' values are "
             "absent.",
-            next_step="Check that the job or timer that starts commwatch cluster probe still does.",
+            next_step="Check that the job or timer that starts commwatch cluster probe still runs.",
             alert="CommwatchClusterProbeStale",
             opens_after=3600.0,
         ),

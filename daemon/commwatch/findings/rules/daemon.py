@@ -236,7 +236,8 @@ DAEMON = RuleSet(
             severity="warning",
             role="state",
             meaning="Part of the node has not been read for minutes. Faults there are not seen.",
-            next_step="commwatch check-config --runtime on the node says what cannot be read and why.",
+            next_step="commwatch check-config --runtime on the node, run as the daemon's user, says what cannot be "
+            "read and why.",
             alert="CommwatchCollectorFailing",
             opens_after=_STARTING_FOR,
         ),
@@ -258,8 +259,8 @@ DAEMON = RuleSet(
             role="state",
             meaning="For 5 min calls or files of this device have failed while others are read. Its faults are not "
             "seen.",
-            next_step="If nvidia-smi -q -i ADDRESS fails too, drain the node and reset the GPU; else restart "
-            "commwatch.",
+            next_step="If it is a GPU and nvidia-smi -q -i ADDRESS fails too, drain the node, run commwatch pause and "
+            "reset the GPU. Else journalctl -u commwatch names what failed; restart commwatch.",
             alert="CommwatchDeviceUnread",
             opens_after=_UNREAD_FOR,
         ),
@@ -289,8 +290,8 @@ DAEMON = RuleSet(
             severity="warning",
             role="state",
             meaning="It crashed or hung several times within an hour and was replaced. Readings have gaps.",
-            next_step="commwatch check-config --runtime on the node says which source ends; report it with "
-            "commwatch diagnose --bundle FILE.",
+            next_step="journalctl -u commwatch -g worker names the reason. After a driver upgrade restart commwatch; "
+            "else report it with commwatch diagnose --bundle FILE.",
             alert="CommwatchWorkerRestarting",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,

@@ -118,8 +118,8 @@ ETHERNET = RuleSet(
             severity="warning",
             role="fault",
             meaning="The link came up below the speed that was stable here. A job runs at its slowest node's speed.",
-            next_step="Set the link down and up; then swap cable, module, switch port. On purpose: commwatch "
-            "inventory accept.",
+            next_step="When the node is free, set the link down and up; then swap cable, module, switch port. On "
+            "purpose: commwatch inventory accept.",
             alert="CommwatchEthernetSlow",
         ),
         FindingCode(
@@ -129,7 +129,8 @@ ETHERNET = RuleSet(
             role="fault",
             meaning="More packets are damaged than the link's specification allows. They are lost: TCP slows down, "
             "RoCE retransmits.",
-            next_step="Clean or swap cable and module; see whether errors follow cable or switch port.",
+            next_step="When the node is free, clean or swap cable and module; see whether errors follow cable or "
+            "switch port.",
             alert="CommwatchEthernetErrors",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -140,7 +141,8 @@ ETHERNET = RuleSet(
             severity="warning",
             role="fault",
             meaning="The cable module was too hot, shorted, or did not answer. Such links lose packets and fail.",
-            next_step="Check the module's temperature (ethtool -m), reseat it, then swap it.",
+            next_step="Check the module's temperature (ethtool -m) and the fans. When the node is free, reseat it, "
+            "then swap it.",
             alert="CommwatchEthernetModuleFault",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,

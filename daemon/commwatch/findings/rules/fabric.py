@@ -133,8 +133,8 @@ FABRIC = RuleSet(
             severity="critical",
             role="fault",
             meaning="NVLink jobs fail, hang, or take slower paths.",
-            next_step="Drain the node; reset all GPUs and NVSwitches together. Again: restart the fabric "
-            "manager, then call the vendor.",
+            next_step="Drain the node; run commwatch pause and reset all GPUs and NVSwitches together. Again: restart "
+            "the fabric manager, then call the vendor.",
             alert="CommwatchFabricUnhealthy",
         ),
         FindingCode(
@@ -152,7 +152,8 @@ FABRIC = RuleSet(
             severity="warning",
             role="fault",
             meaning="The fabric repairs a route or a timed-out access. Traffic of this GPU may stall.",
-            next_step="Wait a few minutes. If it lasts, drain the node and restart the fabric manager.",
+            next_step="Wait a few minutes. If it lasts, drain the node, run commwatch pause and reset all GPUs "
+            "together.",
             alert="CommwatchFabricDegraded",
         ),
         FindingCode(
@@ -162,8 +163,8 @@ FABRIC = RuleSet(
             role="fault",
             quantities=("nvlinks", "nvlink_fabric"),
             meaning="CUDA does not start on this GPU (system not ready), or it does not reach others over NVLink.",
-            next_step="Check that the fabric manager runs and has exactly the driver's version (systemctl "
-            "status nvidia-fabricmanager); restart it or reset the GPUs.",
+            next_step="Drain the node; check that the fabric manager runs and has exactly the driver's version "
+            "(systemctl status nvidia-fabricmanager); restart it, or run commwatch pause and reset the GPUs.",
             alert="CommwatchFabricNotJoined",
             opens_after=_JOIN_TAKES,
         ),
@@ -182,8 +183,8 @@ FABRIC = RuleSet(
             severity="warning",
             role="fault",
             meaning="No GPU can join the fabric, no link fault is handled, and jobs may end.",
-            next_step="Check that it has exactly the driver's version, and restart it: systemctl restart "
-            "nvidia-fabricmanager.",
+            next_step="Check that it has exactly the driver's version; let the node's jobs finish, then systemctl "
+            "restart nvidia-fabricmanager.",
             alert="CommwatchFabricServiceDown",
         ),
         FindingCode(
@@ -193,7 +194,7 @@ FABRIC = RuleSet(
             role="fault",
             meaning="Without nvidia-imex nodes share no memory over NVLink; without nvlsm the fabric has no subnet "
             "manager.",
-            next_step="Check with systemctl status why it ended, and restart it.",
+            next_step="Check with systemctl status why it ended; let the node's jobs finish, then restart it.",
             alert="CommwatchFabricServiceDown",
         ),
         FindingCode(
@@ -204,8 +205,8 @@ FABRIC = RuleSet(
             quantities=("nvlink_peers",),
             meaning="Links are active, but the driver refuses NVLink to other GPUs. NCCL uses PCIe or host memory, "
             "many times slower.",
-            next_step="Check that all GPUs have joined the fabric in one partition; restart the fabric manager, then "
-            "reset the GPUs.",
+            next_step="Check that all GPUs have joined the fabric in one partition; when the node is free, restart "
+            "the fabric manager, then run commwatch pause and reset the GPUs.",
             alert="CommwatchNvlinkP2pRefused",
         ),
     ),

@@ -128,8 +128,8 @@ GPU = RuleSet(
             role="fault",
             quantities=("gpus",),
             meaning="The driver cannot reach the GPU over PCIe. Its job has failed; a reset does not help.",
-            next_step="Drain the node, save nvidia-bug-report.sh, power cycle. Again: have card, slot and power"
-            " inspected.",
+            next_step="Drain the node, run nvidia-bug-report.sh, power cycle. Again: have card, slot and power "
+            "inspected.",
             alert="CommwatchGpuLost",
             replaces=("gpu_not_answering", "gpu_not_listed"),
         ),
@@ -140,8 +140,8 @@ GPU = RuleSet(
             role="fault",
             quantities=("gpus",),
             meaning="The driver refuses the GPU until it is reset. No job can start on it.",
-            next_step="Drain the node and reset the GPU (nvidia-smi --gpu-reset); with NVSwitch reset all GPUs "
-            "together. Check the preceding Xid.",
+            next_step="Drain the node, run commwatch pause and reset the GPU (nvidia-smi --gpu-reset); with NVSwitch "
+            "reset all GPUs together. Check the preceding Xid.",
             alert="CommwatchGpuLost",
         ),
         FindingCode(
@@ -162,8 +162,8 @@ GPU = RuleSet(
             quantities=("gpus",),
             meaning="The GPU is on the PCI bus and bound to the NVIDIA driver, which could not start it. Jobs do not "
             "start, or run on fewer GPUs.",
-            next_step="Drain the node, save nvidia-bug-report.sh, power cycle. Again: have the card inspected. "
-            "To leave it out, unbind it from the driver.",
+            next_step="Drain the node, run nvidia-bug-report.sh, power cycle. Again: have the card inspected. To "
+            "leave it out, unbind it from the driver.",
             alert="CommwatchGpuNotListed",
         ),
         FindingCode(
@@ -173,7 +173,7 @@ GPU = RuleSet(
             role="fault",
             meaning="After an error the driver requests a reset, a reboot or a drain. Until then the GPU or its peer "
             "traffic fails.",
-            next_step="Drain the node and do it; check the preceding Xid.",
+            next_step="Drain the node, run commwatch pause and do it; check the preceding Xid.",
             alert="CommwatchGpuRecoveryNeeded",
             replaces=("gpu_recovery_other",),
         ),
@@ -184,7 +184,8 @@ GPU = RuleSet(
             role="fault",
             meaning="The driver requests the recovery of the IMEX domain, or an action whose number this "
             "version does not know (NVML field 230).",
-            next_step="Drain the node and reboot it; report the number of the action to the vendor.",
+            next_step="IMEX domain: check nvidia-imex, and restart the domain when its nodes are free. Unknown "
+            "number: nvidia-smi -q names the action; drain the node before a reset or reboot.",
             alert="CommwatchGpuRecoveryOther",
         ),
         FindingCode(

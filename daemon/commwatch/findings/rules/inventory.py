@@ -95,8 +95,8 @@ INVENTORY = RuleSet(
             quantities=("gpus", "nvlinks", "pcie_lanes"),
             meaning="No reading of this boot has shown all the GPUs, NVLinks or PCIe lanes that inventory.expected or "
             "the board requires.",
-            next_step="commwatch topology shows the GPU with fewer. Reset it, or reboot with the fabric manager"
-            " running. inventory.expected wrong: correct it.",
+            next_step="commwatch topology shows the GPU with fewer. Drain the node, run commwatch pause and reset it, "
+            "or reboot with the fabric manager running. inventory.expected wrong: correct it.",
             alert="CommwatchPartsNeverSeen",
         ),
         FindingCode(
@@ -118,8 +118,8 @@ INVENTORY = RuleSet(
             quantities=("nvlinks", "pcie_lanes", "pcie_slot"),
             meaning="The GPU has had fewer NVLinks, PCIe lanes or network adapters, or a lower PCIe generation, than "
             "its equals in all of this boot. Collectives run at the weakest GPU's speed.",
-            next_step="Compare with commwatch topology; reset the GPU, reboot, reseat card, riser or adapter. Built "
-            "so: commwatch inventory accept.",
+            next_step="Compare with commwatch topology; when the node is free, reboot it, then reseat card, riser or "
+            "adapter. Built so: commwatch inventory accept.",
             alert="CommwatchStaticAsymmetry",
         ),
         FindingCode(

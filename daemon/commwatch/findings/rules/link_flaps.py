@@ -97,7 +97,7 @@ def _flapped(name: str, title: str, *quantities: Quantity) -> FindingCode:
         role="fault",
         meaning="The link was down for a moment within the last hour, fewer than three times. Work on it waited or "
         "failed.",
-        next_step="None after a single time. Three times within an hour page.",
+        next_step="None after a single time. Three times within an hour are a page.",
         alert="CommwatchLinkFlapped",
         quantities=quantities,
         opens_after=0.0,
@@ -112,7 +112,7 @@ LINK_FLAPS = RuleSet(
             "nvlink_flapping",
             "NVLink is flapping",
             "The link went down three times within an hour. Each time collectives stall or fail.",
-            "Drain the node; reset the GPU with the fabric idle. Again: call the vendor.",
+            "Drain the node; run commwatch pause and reset the GPU with the fabric idle. Again: call the vendor.",
             "CommwatchNvlinkDown",
         ),
         _flapping(

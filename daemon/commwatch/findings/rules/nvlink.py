@@ -157,7 +157,8 @@ NVLINK = RuleSet(
             quantities=("nvlinks",),
             meaning="A link that was active, or that the board has, is inactive. NCCL routes around it or fails; "
             "collectives wait for this GPU.",
-            next_step="Drain the node; reset the GPU with the fabric idle. Still down: call the vendor.",
+            next_step="Drain the node; run commwatch pause and reset the GPU with the fabric idle. Still down: call "
+            "the vendor.",
             alert="CommwatchNvlinkDown",
         ),
         FindingCode(
@@ -177,7 +178,7 @@ NVLINK = RuleSet(
             severity="warning",
             role="fault",
             meaning="The links of this GPU are set to a lower bandwidth to save power. It limits collectives.",
-            next_step="If not intended, set full bandwidth (nvidia-smi nvlink) while no job runs.",
+            next_step="If not intended, set full bandwidth while no job runs (nvidia-smi nvlink -h names the option).",
             alert="CommwatchNvlinkReduced",
         ),
         FindingCode(
@@ -187,7 +188,8 @@ NVLINK = RuleSet(
             role="symptom",
             meaning="For ten minutes a link has carried much less than others to the same peer. The job runs at its "
             "speed.",
-            next_step="Check the link's errors and recoveries; reset the GPU when the node is free.",
+            next_step="Check the link's errors and recoveries; run commwatch pause and reset the GPU when the node is "
+            "free.",
             alert="CommwatchNvlinkBelowSiblings",
             opens_after=_BELOW_FOR,
         ),

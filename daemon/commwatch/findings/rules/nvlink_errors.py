@@ -82,7 +82,8 @@ NVLINK_ERRORS = RuleSet(
             severity="critical",
             role="fault",
             meaning="The link lost its training and could not recover. Jobs on this GPU fail or hang.",
-            next_step="Drain the node and reset the GPU with the fabric idle. Again: call the vendor.",
+            next_step="Drain the node, run commwatch pause and reset the GPU with the fabric idle. Again: call the "
+            "vendor.",
             alert="CommwatchNvlinkDown",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -118,7 +119,8 @@ NVLINK_ERRORS = RuleSet(
             severity="warning",
             role="fault",
             meaning="Packets arrived damaged and were resent; a healthy link has no replays. It may start to retrain.",
-            next_step="Reset the GPU when the node is free; have it inspected if replays return on the same link.",
+            next_step="Run commwatch pause and reset the GPU when the node is free; have it inspected if replays "
+            "return on the same link.",
             alert="CommwatchNvlinkReplays",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -130,7 +132,8 @@ NVLINK_ERRORS = RuleSet(
             role="fault",
             meaning="The link counts errors that a healthy one never has. Jobs may stall, or fail with an NVLink "
             "error.",
-            next_step="Check this GPU's Xids; reset it when the node is free; have it inspected if they return.",
+            next_step="Check this GPU's Xids; run commwatch pause and reset it when the node is free; have it "
+            "inspected if they return.",
             alert="CommwatchNvlinkPacketErrors",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -152,8 +155,8 @@ NVLINK_ERRORS = RuleSet(
             severity="warning",
             role="fault",
             meaning="The link has more bit errors than a healthy one. Bandwidth is lost, and the link may fail.",
-            next_step="Note the link and its far end; reset the GPU when the node is free; then have GPU or baseboard"
-            " inspected.",
+            next_step="Note the link and its far end; run commwatch pause and reset the GPU when the node is free; "
+            "then have GPU or baseboard inspected.",
             alert="CommwatchNvlinkBitErrors",
             closes_after=COUNT_CLOSES_AFTER,
         ),

@@ -139,8 +139,8 @@ RDMA_PORTS = RuleSet(
             role="fault",
             quantities=("rdma_speed",),
             meaning="The link came up below its stable rate or lanes. A job runs at its slowest port's speed.",
-            next_step="Set the link down and up; then swap cable, module, switch port. On purpose: commwatch "
-            "inventory accept.",
+            next_step="When the node is free, set the link down and up; then swap cable, module, switch port. On "
+            "purpose: commwatch inventory accept.",
             alert="CommwatchRdmaPortSlow",
         ),
     ),

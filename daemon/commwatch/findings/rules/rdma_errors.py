@@ -47,7 +47,8 @@ RDMA_ERRORS = RuleSet(
             quantities=("rdma_errors",),
             meaning="The link damages packets, recovers repeatedly, or its ends disagree on flow control. Damaged "
             "packets are resent late.",
-            next_step="Clean or swap cable and module; see whether errors follow cable or switch port.",
+            next_step="When the node is free, clean or swap cable and module; see whether errors follow cable or "
+            "switch port.",
             alert="CommwatchRdmaErrors",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -83,8 +84,7 @@ RDMA_ERRORS = RuleSet(
             role="state",
             quantities=("rdma_errors",),
             meaning="An error counter is at its maximum. Errors happened; further ones are invisible.",
-            next_step="Clear the port's counters (InfiniBand: perfquery -R with the port's LID or adapter) and see "
-            "which rise.",
+            next_step="Clear the port's counters (InfiniBand: perfquery -R -C DEVICE -P PORT) and see which rise.",
             alert="CommwatchRdmaCounterSaturated",
         ),
         FindingCode(
@@ -93,7 +93,7 @@ RDMA_ERRORS = RuleSet(
             severity="info",
             role="state",
             meaning="A counter that rises on healthy ports too is at its maximum. Congestion is invisible.",
-            next_step="Clear the port's counters (perfquery -R).",
+            next_step="Clear the port's counters (perfquery -R -C DEVICE -P PORT).",
         ),
     ),
     rules=(
