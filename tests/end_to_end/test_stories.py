@@ -1,4 +1,4 @@
-"""The cause of slow collectives on a simulated node, as pairs show it. 200 stories of several faults: ``make proof``."""
+"""The cause of slow collectives on a simulated node, as its pairs show it. Stories of many faults: ``make proof``."""
 
 from __future__ import annotations
 
