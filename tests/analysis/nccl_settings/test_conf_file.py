@@ -141,7 +141,7 @@ _SIGNS = st.sampled_from(["", " ", "+", "-"])
 @given(
     st.one_of(
         st.integers(-(2**62), 2**62).map(str),
-        st.tuples(_SIGNS, st.sampled_from(["", "0x"]), _DIGITS).map("".join),
+        st.tuples(_SIGNS, st.sampled_from(["", "0", "0x"]), _DIGITS).map("".join),
     )
 )
 def test_numbers_are_read_as_the_c_library_reads_them(text: str) -> None:
