@@ -75,7 +75,8 @@ LONGEST = (
     "alerts/test_rules", "daemon/test_daemon", "cluster/test_probe", "probes/test_command",
     "probes/test_torch", "workers/test_reader", "alerts/test_paging", "probes/test_scheduled_cycles",
     "end_to_end/test_faces", "core/test_judgement", "core/test_hostile_daemon", "nvml/test_every_error",
-    "probes/test_simulated", "probes/test_launch", "end_to_end", "probes/test_kills", "top/test_terminal", "probes",
+    "probes/test_simulated", "probes/test_launch", "topology/test_command", "end_to_end", "probes/test_kills",
+    "top/test_terminal", "probes",
 )  # fmt: skip
 """Files whose tests begin first, so that no process has one of them left when the others have ended."""
 
