@@ -18,6 +18,9 @@ from hypothesis import HealthCheck, settings
 
 from commwatch.probes.cycle import process
 
+# Collecting makes no garbage that is worth a search; what it makes is there until the end.
+gc.disable()
+
 # No example has a deadline, and none is too slow to be made: a busy machine is no defect.
 # The examples are the same each time, so that two runs of the same code agree; new ones are tried on request.
 settings.register_profile(
@@ -72,7 +75,8 @@ LONGEST = (
     "alerts/test_rules", "daemon/test_daemon", "cluster/test_probe", "probes/test_command",
     "probes/test_torch", "workers/test_reader", "alerts/test_paging", "probes/test_scheduled_cycles",
     "end_to_end/test_faces", "core/test_judgement", "core/test_hostile_daemon", "nvml/test_every_error",
-    "probes/test_simulated", "probes/test_launch", "end_to_end", "probes/test_kills", "top/test_terminal", "probes",
+    "probes/test_simulated", "probes/test_launch", "topology/test_command", "end_to_end", "probes/test_kills",
+    "top/test_terminal", "probes",
 )  # fmt: skip
 """Files whose tests begin first, so that no process has one of them left when the others have ended."""
 
@@ -83,10 +87,10 @@ def _place(file: str) -> int:
 
 
 def pytest_collection_finish() -> None:
-    """What the modules of all tests hold is there until the end: the collector need not look at it again."""
-    gc.collect()
+    """What the modules of all tests hold is there until the end: the collector need not look at it."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -239,7 +239,7 @@ TOLD = st.lists(
 
 
 @examples(40, one_fixture=True)
-@given(TOLD, st.randoms(use_true_random=False), st.integers(0, 30))
+@given(TOLD, st.randoms(use_true_random=True), st.integers(0, 30))
 def test_in_whatever_order_the_origins_tell_it_the_count_is_right(
     tmp_path_factory: pytest.TempPathFactory, happened: list[tuple[str, str, float]], chance: Random, restart_at: int
 ) -> None:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,12 +38,46 @@ def faults_file(folder: Path, text: str = "[]\n") -> Path:
     return new.replace(folder / "faults.yaml")
 
 
+@pytest.fixture(scope="module")
+def h100(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """A daemon of a simulated node that those share who leave it as it was."""
+    with running(tmp_path_factory.mktemp("h100"), *H100) as daemon:
+        yield daemon
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The configuration of ``configured``."""
+    file = tmp_path_factory.mktemp("config") / "commwatch.yaml"
+    file.write_text("sources: {network: {interval: 7s}}\n")
+    return file
+
+
+@pytest.fixture(scope="module")
+def configured(config: Path) -> Iterator[Daemon]:
+    """A daemon that those share who have it read its configuration again."""
+    with running(config.parent, "--config.file", str(config)) as daemon:
+        yield daemon
+
+
 def test_the_real_machine_is_served_and_term_stops_at_once(tmp_path: Path) -> None:
-    """Without a GPU the daemon says so, invents nothing, and serves the interfaces that are there."""
-    with running(tmp_path) as daemon:
-        status, page = daemon.get("/")
-        samples = daemon.samples()
-        code = daemon.stop()
+    """Without a GPU the daemon says so, invents nothing, and serves the interfaces that are there.
+
+    systemd hears that it is ready after the first collection, the heartbeat that feeds the watchdog, and its end.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(PATIENCE_SECONDS)
+        with running(tmp_path, NOTIFY_SOCKET=str(tmp_path / "notify")) as daemon:
+            heard = [systemd.recv(1000)]
+            while b"WATCHDOG=1" not in heard:
+                heard.append(systemd.recv(1000))
+            assert any(message.startswith(b"READY=1\nSTATUS=") for message in heard)
+            status, page = daemon.get("/")
+            samples = daemon.samples()
+            code = daemon.stop()
+        while heard[-1] != b"STOPPING=1":
+            heard.append(systemd.recv(1000))
 
     assert (code, status) == (0, 200)
     names = {name for name, _ in samples}
@@ -55,39 +90,39 @@ def test_the_real_machine_is_served_and_term_stops_at_once(tmp_path: Path) -> No
         assert "--simulate h100x8" in page
 
 
-def test_the_simulated_node_is_served_whole(tmp_path: Path) -> None:
+def test_the_simulated_node_is_served_whole(h100: Daemon) -> None:
     """All links, use over capacity, the inventory that is here, and the word that it is simulated."""
-    with running(tmp_path, *H100) as daemon:
-        daemon.until(lambda: daemon.count("nvlink_transmit_utilization_ratio") == 8)
+    daemon = h100
+    daemon.until(lambda: daemon.count("nvlink_transmit_utilization_ratio") == 8)
 
-        assert daemon.count("nvlink_transmit_bytes_total") == 144
-        assert daemon.value("simulated") == 1
-        assert daemon.value("present", kind="nvlink") == 144
-        assert daemon.value("gpu_state", **GPU3) == 0
-        assert daemon.value("nvlink_capacity_bytes_per_second", **GPU3) == 450e9
-        use = daemon.value("nvlink_transmit_utilization_ratio", **GPU3)
-        assert use is not None
-        assert 0 < use < 0.01
-        assert "Simulated node" in daemon.get("/")[1]
-        assert "/api/v1/snapshot" in json.loads(daemon.get("/api/v1/")[1])["documents"]
-        findings = json.loads(daemon.get("/api/v1/findings")[1])
-        assert (findings["simulated"], findings["findings"], findings["failing_rules"]) == ("h100x8", [], [])
-        assert findings["looked_at"] <= findings["time"]
-        assert ask_daemon(daemon.state / "simulated-h100x8", "findings")["schema"] == "commwatch-findings/1"
-        # More is read for the first time from look to look, so the page lies between the reports before and after it.
-        before = metrics_told(daemon)
-        snapshot = json.loads(daemon.get("/api/v1/snapshot")[1])
-        (links,) = [one for one in snapshot["metrics"] if one["name"] == "commwatch_nvlink_link_state"]
-        assert len(links["series"]) == 144
-        assert before <= {one["name"] for one in snapshot["metrics"]} <= metrics_told(daemon)
-        # What a member of a run between nodes hands in is on the page at once.
-        said = NodeReport(run="0" * 32, finished_at=time.time(), outcome="completed", backend="tcp", nodes=4)
-        assert hand_to_daemon(daemon.state / "simulated-h100x8", OPERATION, said) == {"taken": True}
-        assert daemon.value("cluster_run_nodes") == 4
-        assert daemon.value("cluster_runs_total", outcome="completed") == 1
-        checked = CheckReport(run="1" * 32, finished_at=time.time(), outcome="completed", causes=("mtu",))
-        assert hand_to_daemon(daemon.state / "simulated-h100x8", CHECK_OPERATION, checked) == {"taken": True}
-        assert daemon.value("cluster_check_failed", cause="mtu") == 1
+    assert daemon.count("nvlink_transmit_bytes_total") == 144
+    assert daemon.value("simulated") == 1
+    assert daemon.value("present", kind="nvlink") == 144
+    assert daemon.value("gpu_state", **GPU3) == 0
+    assert daemon.value("nvlink_capacity_bytes_per_second", **GPU3) == 450e9
+    use = daemon.value("nvlink_transmit_utilization_ratio", **GPU3)
+    assert use is not None
+    assert 0 < use < 0.01
+    assert "Simulated node" in daemon.get("/")[1]
+    assert "/api/v1/snapshot" in json.loads(daemon.get("/api/v1/")[1])["documents"]
+    findings = json.loads(daemon.get("/api/v1/findings")[1])
+    assert (findings["simulated"], findings["findings"], findings["failing_rules"]) == ("h100x8", [], [])
+    assert findings["looked_at"] <= findings["time"]
+    assert ask_daemon(daemon.state / "simulated-h100x8", "findings")["schema"] == "commwatch-findings/1"
+    # More is read for the first time from look to look, so the page lies between the reports before and after it.
+    before = metrics_told(daemon)
+    snapshot = json.loads(daemon.get("/api/v1/snapshot")[1])
+    (links,) = [one for one in snapshot["metrics"] if one["name"] == "commwatch_nvlink_link_state"]
+    assert len(links["series"]) == 144
+    assert before <= {one["name"] for one in snapshot["metrics"]} <= metrics_told(daemon)
+    # What a member of a run between nodes hands in is on the page at once.
+    said = NodeReport(run="0" * 32, finished_at=time.time(), outcome="completed", backend="tcp", nodes=4)
+    assert hand_to_daemon(daemon.state / "simulated-h100x8", OPERATION, said) == {"taken": True}
+    assert daemon.value("cluster_run_nodes") == 4
+    assert daemon.value("cluster_runs_total", outcome="completed") == 1
+    checked = CheckReport(run="1" * 32, finished_at=time.time(), outcome="completed", causes=("mtu",))
+    assert hand_to_daemon(daemon.state / "simulated-h100x8", CHECK_OPERATION, checked) == {"taken": True}
+    assert daemon.value("cluster_check_failed", cause="mtu") == 1
 
 
 def metrics_told(daemon: Daemon) -> set[str]:
@@ -114,27 +149,26 @@ def test_a_hung_gpu_changes_nothing_for_the_others_nor_for_the_scrape(tmp_path: 
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in stuck))
 
 
-def test_pause_lets_go_and_resume_reads_again(tmp_path: Path) -> None:
+def test_pause_lets_go_and_resume_reads_again(h100: Daemon) -> None:
     """Driver workers are gone, the page says maintenance, and nothing old is shown meanwhile."""
-    state = str(tmp_path / "state")
-    with running(tmp_path, *H100) as daemon:
-        daemon.until(lambda: daemon.count("nvlink_link_state") == 144)
-        before = set(daemon.children())
+    daemon, state = h100, str(h100.state)
+    daemon.until(lambda: daemon.count("nvlink_link_state") == 144)
+    before = set(daemon.children())
 
-        paused = command("pause", "--for", "10m", "--reason", "driver-upgrade", "--json", *H100, "--path.state", state)
+    paused = command("pause", "--for", "10m", "--reason", "driver-upgrade", "--json", *H100, "--path.state", state)
 
-        answer = json.loads(paused.stdout)
-        assert (paused.returncode, answer["released"], answer["held"]) == (0, True, {})
-        assert len(before - set(daemon.children())) == 1
-        assert daemon.value("maintenance", reason="driver-upgrade") == 1
-        assert daemon.count("nvlink_link_state") == 0
-        assert daemon.count("gpu_state") == 0
-        assert daemon.value("collector_success", collector="nvml_nvlink") is None
-        assert daemon.value("collector_success", collector="network") == 1
+    answer = json.loads(paused.stdout)
+    assert (paused.returncode, answer["released"], answer["held"]) == (0, True, {})
+    assert len(before - set(daemon.children())) == 1
+    assert daemon.value("maintenance", reason="driver-upgrade") == 1
+    assert daemon.count("nvlink_link_state") == 0
+    assert daemon.count("gpu_state") == 0
+    assert daemon.value("collector_success", collector="nvml_nvlink") is None
+    assert daemon.value("collector_success", collector="network") == 1
 
-        assert command("resume", *H100, "--path.state", state).stdout == "resumed\n"
-        daemon.until(lambda: daemon.count("nvlink_link_state") == 144)
-        assert daemon.value("maintenance", reason="none") == 0
+    assert command("resume", *H100, "--path.state", state).stdout == "resumed\n"
+    daemon.until(lambda: daemon.count("nvlink_link_state") == 144)
+    assert daemon.value("maintenance", reason="none") == 0
 
 
 def test_a_pause_ends_by_itself_and_holds_over_a_restart(tmp_path: Path) -> None:
@@ -156,25 +190,23 @@ def test_a_pause_ends_by_itself_and_holds_over_a_restart(tmp_path: Path) -> None
         assert daemon.value("maintenance", reason="none") == 0
 
 
-def test_hup_takes_a_good_configuration_and_refuses_a_bad_one(tmp_path: Path) -> None:
+def test_hup_takes_a_good_configuration_and_refuses_a_bad_one(configured: Daemon, config: Path) -> None:
     """The bad one is named in the log with its line, a metric says so, and the old one goes on."""
-    config = tmp_path / "commwatch.yaml"
-    config.write_text("sources: {network: {interval: 7s}}\n")
-    with running(tmp_path, "--config.file", str(config)) as daemon:
-        assert daemon.value("collector_interval_seconds", collector="network") == 7
-        config.write_text("sources:\n  network:\n    interval: soon\n")
-        daemon.process.send_signal(signal.SIGHUP)
-        daemon.until(lambda: daemon.value("config_last_reload_successful") == 0)
-        (event,) = daemon.events("the new configuration is not used; the old one stays in force")
-        assert f"{config}:3: sources.network.interval: expected a duration" in event["error"]
-        assert daemon.value("collector_interval_seconds", collector="network") == 7
-        assert daemon.value("collector_success", collector="network") == 1
+    daemon = configured
+    assert daemon.value("collector_interval_seconds", collector="network") == 7
+    config.write_text("sources:\n  network:\n    interval: soon\n")
+    daemon.process.send_signal(signal.SIGHUP)
+    daemon.until(lambda: daemon.value("config_last_reload_successful") == 0)
+    (event,) = daemon.events("the new configuration is not used; the old one stays in force")
+    assert f"{config}:3: sources.network.interval: expected a duration" in event["error"]
+    assert daemon.value("collector_interval_seconds", collector="network") == 7
+    assert daemon.value("collector_success", collector="network") == 1
 
-        config.write_text("sources: {network: {interval: 9s}}\n")
-        daemon.process.send_signal(signal.SIGHUP)
-        daemon.until(lambda: daemon.value("collector_interval_seconds", collector="network") == 9)
-        assert daemon.value("config_last_reload_successful") == 1
-        assert daemon.get("/readyz")[0] == 200
+    config.write_text("sources: {network: {interval: 9s}}\n")
+    daemon.process.send_signal(signal.SIGHUP)
+    daemon.until(lambda: daemon.value("collector_interval_seconds", collector="network") == 9)
+    assert daemon.value("config_last_reload_successful") == 1
+    assert daemon.get("/readyz")[0] == 200
 
 
 def test_hup_with_a_file_of_faults_that_is_gone_keeps_the_daemon(tmp_path: Path) -> None:
@@ -188,20 +220,18 @@ def test_hup_with_a_file_of_faults_that_is_gone_keeps_the_daemon(tmp_path: Path)
         assert daemon.value("collector_success", collector="nvml_nvlink") == 1
 
 
-def test_a_source_that_is_switched_off_leaves_no_series(tmp_path: Path) -> None:
+def test_a_source_that_is_switched_off_leaves_no_series(configured: Daemon, config: Path) -> None:
     """After the reload nothing is said of a collector that does not run any more, nor of its process."""
-    config = tmp_path / "commwatch.yaml"
-    config.write_text("{}\n")
-    with running(tmp_path, "--config.file", str(config)) as daemon:
-        daemon.until(lambda: daemon.value("process_resident_memory_bytes", process="host"))
-        host = next(reader for reader in READERS if reader.name == "host")
-        config.write_text("sources:\n" + "".join(f"  {source.name}: {{enabled: false}}\n" for source in host.sources))
-        daemon.process.send_signal(signal.SIGHUP)
-        daemon.until(lambda: daemon.count("ethernet_carrier") == 0)
-        daemon.until(lambda: daemon.value("collector_success", collector="network") is None)
-        assert daemon.value("process_resident_memory_bytes", process="host") is None
-        assert daemon.value("worker_stuck", worker="host") is None
-        assert daemon.children() == []
+    daemon = configured
+    daemon.until(lambda: daemon.value("process_resident_memory_bytes", process="host"))
+    host = next(reader for reader in READERS if reader.name == "host")
+    config.write_text("sources:\n" + "".join(f"  {source.name}: {{enabled: false}}\n" for source in host.sources))
+    daemon.process.send_signal(signal.SIGHUP)
+    daemon.until(lambda: daemon.count("ethernet_carrier") == 0)
+    daemon.until(lambda: daemon.value("collector_success", collector="network") is None)
+    assert daemon.value("process_resident_memory_bytes", process="host") is None
+    assert daemon.value("worker_stuck", worker="host") is None
+    assert daemon.children() == []
 
 
 def test_term_ends_a_start_that_hangs(tmp_path: Path) -> None:
@@ -222,21 +252,6 @@ def test_term_ends_a_start_that_hangs(tmp_path: Path) -> None:
     finally:
         process.kill()
         faults_file(tmp_path)  # lets the stuck worker go
-
-
-def test_systemd_hears_ready_and_progress_and_stopping(tmp_path: Path) -> None:
-    """Ready comes after the first collection, and the heartbeat feeds the watchdog."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-        systemd.bind(str(tmp_path / "notify"))
-        systemd.settimeout(PATIENCE_SECONDS)
-        with running(tmp_path, NOTIFY_SOCKET=str(tmp_path / "notify")) as daemon:
-            heard = [systemd.recv(1000)]
-            while b"WATCHDOG=1" not in heard:
-                heard.append(systemd.recv(1000))
-            assert any(message.startswith(b"READY=1\nSTATUS=") for message in heard)
-            daemon.stop()
-        while heard[-1] != b"STOPPING=1":
-            heard.append(systemd.recv(1000))
 
 
 def test_workers_end_with_a_daemon_that_was_killed(tmp_path: Path) -> None:

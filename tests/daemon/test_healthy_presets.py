@@ -1,4 +1,4 @@
-"""A healthy node of every preset raises no alarm."""
+"""A healthy node raises no alarm, of whatever generation its links are."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from commwatch_rehearsal.simulation.presets import PRESETS
 from support.no_alarm import assert_no_alarm
 from support.simulated_daemon import whole_node
 
 
-@pytest.mark.parametrize("preset", sorted(PRESETS))
+@pytest.mark.parametrize("preset", ["a100x4", "b200x8", "h100x8ndr", "rtx3090x4"])
 def test_two_minutes_of_a_healthy_node_raise_no_alarm(
     preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,12 @@ from commwatch_rehearsal.drill.stage import rules_at
 from support.promtool_cases import promtool
 
 RULES = render_all(load_thresholds(None), Site())
+
+
+@cache
+def fast_rules() -> dict[str, str]:
+    """Rendered once for all tests."""
+    return rules_at(FAST)
 
 
 def test_windows_steps_and_offsets_are_divided_and_nothing_else() -> None:
@@ -67,7 +74,7 @@ def test_the_shipped_rules_are_left_as_they_are() -> None:
 @pytest.mark.prometheus
 def test_prometheus_takes_the_fast_rules(tmp_path: Path) -> None:
     """promtool finds nothing wrong with any file."""
-    for name, text in rules_at(FAST).items():
+    for name, text in fast_rules().items():
         (tmp_path / name).write_text(text)
     checked = promtool("check", "rules", *sorted(tmp_path.glob("*.yaml")))
     assert checked.returncode == 0, checked.stdout
@@ -81,7 +88,7 @@ def test_times_that_a_template_compares_as_numbers_are_divided_too() -> None:
     assert any("@data_stale_seconds@" in text for text in templates().values())
     (stale,) = (
         rule["expr"]
-        for text in rules_at(FAST).values()
+        for text in fast_rules().values()
         for group in _read(text)["groups"]
         for rule in group["rules"]
         if rule.get("alert") == "CommwatchDataStale"
@@ -96,8 +103,8 @@ def test_a_fast_node_shows_an_event_for_a_fifteenth_of_its_window(tmp_path: Path
     of_daemon = load_thresholds(file)
 
     assert of_daemon.event_window_seconds == load_thresholds(None).event_window_seconds / 15
-    assert any(of_daemon.digest in text for text in rules_at(FAST).values())
-    assert not any(load_thresholds(None).digest in text for text in rules_at(FAST).values())
+    assert any(of_daemon.digest in text for text in fast_rules().values())
+    assert not any(load_thresholds(None).digest in text for text in fast_rules().values())
 
 
 def test_every_collector_of_a_fast_node_has_a_fifteenth_of_its_interval() -> None:

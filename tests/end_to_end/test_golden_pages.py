@@ -25,6 +25,8 @@ from support.waiting import PATIENCE_SECONDS
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 WITH_OPT_IN = ("b200x8", "h100x8ndr")
+OF_ALL_METRICS = ("a100x4", "b200x8", "h100x8ndr")
+"""Between them they expose each metric that any preset does."""
 
 
 class Exposed(NamedTuple):
@@ -83,7 +85,7 @@ def test_every_page_is_of_a_preset() -> None:
     assert {file.stem for file in GOLDEN.glob("*.txt")} == {*PRESETS, *(f"{preset}-opt-in" for preset in WITH_OPT_IN)}
 
 
-@pytest.mark.parametrize("preset", sorted(PRESETS))
+@pytest.mark.parametrize("preset", OF_ALL_METRICS)
 def test_the_page_has_the_samples_that_the_library_makes_of_its_registry(preset: str, exposed: Expose) -> None:
     """Names, types, help texts, units, labels and numbers, with everything that may be asked for, in both formats."""
     node = exposed(preset, ALL)
@@ -110,9 +112,9 @@ def described(families: Iterable[Family]) -> dict[object, object]:
 
 
 @pytest.mark.prometheus
-@pytest.mark.parametrize("preset", sorted(PRESETS))
+@pytest.mark.parametrize("preset", OF_ALL_METRICS)
 def test_promtool_has_nothing_to_say_of_a_page(preset: str, exposed: Expose) -> None:
-    """``promtool check metrics`` exits 0 on the page of every preset, with everything that may be asked for."""
+    """``promtool check metrics`` exits 0 on the page, with everything that may be asked for."""
     page = page_of(exposed(preset, ALL).snapshot)
 
     done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, timeout=PATIENCE_SECONDS)

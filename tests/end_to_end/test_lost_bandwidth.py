@@ -53,14 +53,9 @@ def test_a_third_of_the_bandwidth_is_a_ticket_until_it_is_accepted(
     ("preset", "factor", "found"),
     [
         ("h100x8", 3, {"probe_latency_high"}),
-        ("h100x8", 8, {"probe_latency_high"}),
         ("b200x8", 3, {"probe_below_model"}),
-        ("a10x2", 3, {"probe_below_model"}),
         ("rtx3090x4", 3, {"probe_below_model"}),
         ("h100x8", 1, set()),
-        ("b200x8", 1, set()),
-        ("a100x4", 1, set()),
-        ("a10x2", 1, set()),
         ("rtx3090x4", 1, set()),
     ],
 )

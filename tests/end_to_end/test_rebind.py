@@ -1,4 +1,4 @@
-"""A GPU that is unbound from the driver and bound to it again, as by somebody who hands it on or resets it."""
+"""A GPU that is bound to the driver again, by somebody who had handed it on, and a driver that can be opened again."""
 
 from __future__ import annotations
 
@@ -47,3 +47,16 @@ def test_a_gpu_that_is_bound_again_is_read_again(seconds: int, not_ready: int, w
         elif UNBOUND_AT + 10 <= moment < bound_at:
             assert read == ({**well, address: 4.0}, False), moment
         assert {**read[0], address: 0.0} == well, moment
+
+
+def test_a_driver_that_cannot_be_opened_says_why_and_is_opened_again(tmp_path: Path) -> None:
+    """The reason is that of the opening, and the repair is seen without a restart."""
+    fault = "- {fault: driver_unusable, error: version_mismatch, at: 0s, until: 60s}"
+    found = {}
+    with simulated("a10x2", tmp_path, faults=fault) as daemon:
+        for seconds in range(15, 166, 15):
+            daemon.step_to(float(seconds))
+            found[seconds] = {one.code for one in daemon.verdict.findings if one.code.startswith("driver_")}
+
+    assert (found[45], found[165]) == ({"driver_mismatch"}, set())
+    assert set().union(*found.values()) == {"driver_mismatch"}

@@ -46,15 +46,10 @@ def alerts_of(groups: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     return {rule["alert"]: rule for group in groups for rule in group["rules"] if "alert" in rule}
 
 
-def promtool(*arguments: str | Path, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run promtool; what it says stands in ``stdout``.
-
-    Args:
-        arguments: of the program.
-        folder: for the database of each case; TMPDIR by default.
-    """
+def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run promtool; what it says stands in ``stdout``."""
     # Go's collector takes a quarter of the time where it runs less often.
-    environment = {**os.environ, "GOGC": "400", **({} if folder is None else {"TMPDIR": str(folder)})}
+    environment = {**os.environ, "GOGC": "400"}
     return subprocess.run(
         ["promtool", *map(str, arguments)],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment,
@@ -95,6 +90,6 @@ def judge_cases(files: Sequence[Path], folder: Path, *, left_open_ranges: bool =
         By the stem of the file; empty where all is well.
     """
     cases = [write_cases(file, folder, left_open_ranges=left_open_ranges) for file in files]
-    judged = promtool("test", "rules", *cases, folder=folder)
+    judged = promtool("test", "rules", *cases)
     parts = [part.partition("\n") for part in judged.stdout.split("Unit Testing:  ")[1:]]
     return {Path(file.strip()).stem: "" if told.strip() == "SUCCESS" else told.strip() for file, _, told in parts}

@@ -540,7 +540,7 @@ def test_a_fault_is_absorbed_only_where_it_explains(some: list[Incident], table:
         assert weights == sorted(weights, reverse=True)
 
 
-@given(standing(), TABLES, st.randoms())
+@given(standing(), TABLES, st.randoms(use_true_random=True))
 def test_the_order_of_looking_does_not_matter(some: list[Incident], table: Explanations, dice: random.Random) -> None:
     shuffled = dice.sample(some, len(some))
 

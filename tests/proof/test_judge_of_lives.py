@@ -186,18 +186,6 @@ def test_a_life_is_played_and_judged(tmp_path: Path) -> None:
     assert (score.right, score.pages) == (1, 1)
 
 
-def test_a_driver_that_cannot_be_opened_says_why_and_is_opened_again(tmp_path: Path) -> None:
-    """As a worker does at each run: the reason is that of the opening, and the repair is seen without a restart."""
-    entry = {"fault": "driver_unusable", "error": "version_mismatch"}
-    gone = Broken("driver_gone", Struck(Place(()), (entry,), ()), ((0.0, 60.0),), is_repaired=True)
-    course = play(dataclasses.replace(LIFE, seconds=180.0, broken=(gone,)), tmp_path)
-
-    codes = {time: [one["code"] for one in document["findings"]] for time, document in course.documents if document}
-    assert "driver_mismatch" in codes[45.0]
-    assert [code for found in codes.values() for code in found if code.startswith("driver_not")] == []
-    assert "driver_mismatch" not in codes[165.0]
-
-
 @pytest.mark.parametrize(
     ("begin", "built_so", "kinds"), [(0.0, True, []), (0.0, False, ["not told"]), (5.0, True, ["not told"])]
 )
