@@ -66,6 +66,15 @@ class _Rates(NamedTuple):
     """Of all RDMA ports, both directions."""
 
 
+class _Counted(NamedTuple):
+    """A counter at its last reading."""
+
+    time: float
+    bytes: float
+    rate: float | None
+    """Bytes per second since the reading before it; None where there was none, or the counter began again."""
+
+
 class OverTcp(Tracker):
     """Shows since when the traffic of a job goes over TCP.
 
@@ -85,8 +94,8 @@ class OverTcp(Tracker):
         store.declare(GROUP, [_NETWORK, _RDMA, _GPU], silent=(_SECONDS,), holds=(_RATE,))
         self._limits = thresholds
         self._procfs = procfs
-        self._counted: dict[str, tuple[float, float]] = {}
-        """By name of what is counted: when it was read, and its bytes."""
+        self._counted: dict[str, _Counted] = {}
+        """By name of what is counted."""
         self._since: float | None = None
         """Monotonic seconds; None while it is not so."""
         self._read_at = float("-inf")
@@ -160,16 +169,18 @@ class OverTcp(Tracker):
         return _Rates(*(one or 0.0 for one in sums))
 
     def _rate(self, name: str, time: float, moved: Value) -> float | None:
-        """Bytes per second since the reading before; the counter of a reset begins at 0 again, which is no rate."""
+        """Bytes per second between the last two readings, of which the later may have been there the last time: readers
+        of one interval come in any order."""
         if moved is None:
             self._counted.pop(name, None)
             return None
         before = self._counted.get(name)
-        if before is None or time > before[0]:
-            self._counted[name] = time, moved
-        if before is None or time <= before[0] or moved < before[1]:
-            return None
-        return (moved - before[1]) / (time - before[0])
+        if before is None or time > before.time:
+            rate = None
+            if before is not None and moved >= before.bytes:
+                rate = (moved - before.bytes) / (time - before.time)
+            before = self._counted[name] = _Counted(time, moved, rate)
+        return before.rate
 
     def _gpus_in_use(self) -> list[tuple[str, ...]]:
         """Labels of the GPUs on which a process computes whose job is not known to be on this node alone."""
