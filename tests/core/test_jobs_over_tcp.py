@@ -154,6 +154,22 @@ def test_a_gap_and_a_counter_that_begins_again_are_no_traffic(node: Node) -> Non
     assert not node.shown()
 
 
+def test_the_time_counts_before_the_processes_are_listed(node: Node) -> None:
+    """They are each minute; nothing is shown until then, nor of a job that turns out to be on this node alone."""
+    node.store.occupants = {}
+    node.read(60)
+    assert not node.shown()
+    node.store.occupants = {SLOT: (PID,)}
+    node.read(60)
+    assert node.shown()["seconds"] == {("0", SLOT, "eth0"): 105}
+    node.store.single_node = frozenset({PID})
+    node.read(STEP)
+    assert not node.shown()
+    node.store.single_node = frozenset()
+    node.read(STEP)
+    assert node.shown()["seconds"] == {("0", SLOT, "eth0"): STEP}
+
+
 def test_readers_of_one_interval_come_in_any_order(node: Node) -> None:
     """A reading of RDMA that comes after that of the network counts at the next one, and ends nothing."""
     node.read(STEP)

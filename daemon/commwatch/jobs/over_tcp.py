@@ -106,13 +106,19 @@ class OverTcp(Tracker):
         self._read_at = now
         interfaces = self._interfaces()
         rates = self._rates(interfaces)
-        gpus = self._gpus_in_use()
-        if now - earlier > _MAX_GAP_SECONDS or rates is None or not gpus or not self._is_over_tcp(rates):
+        in_use = self._gpus_in_use()
+        pids = frozenset[int]().union(*in_use.values())
+        is_local = bool(pids) and pids <= self._store.single_node
+        is_not_so = rates is None or not in_use or is_local or not self._is_over_tcp(rates)
+        if now - earlier > _MAX_GAP_SECONDS or is_not_so:
             self._since = None
+        elif self._since is None:
+            self._since = earlier
+        # The time counts before the processes of a new job are listed, which may take a minute.
+        gpus = [labels for labels, those in in_use.items() if those - self._store.single_node]
+        if self._since is None or rates is None or not gpus:
             self._store.drop(GROUP, "")
             return
-        if self._since is None:
-            self._since = earlier
         labels = (*min(gpus, key=lambda one: int(one[0])), ",".join(sorted(interfaces)))
         shown: dict[Series, Value] = {
             (_SECONDS, labels): now - self._since, (_RATE, labels): rates.transmit + rates.receive,
@@ -182,15 +188,14 @@ class OverTcp(Tracker):
             before = self._counted[name] = _Counted(time, moved, rate)
         return before.rate
 
-    def _gpus_in_use(self) -> list[tuple[str, ...]]:
-        """Labels of the GPUs on which a process computes whose job is not known to be on this node alone."""
-        found = []
+    def _gpus_in_use(self) -> dict[tuple[str, ...], frozenset[int]]:
+        """Labels of the GPUs that compute, with the processes on them that are known."""
+        found = {}
         for device, block in self._store.group(_GPU).items():
-            pids = frozenset(self._store.occupants.get(device, ()))
             labels = block.layout.series[0][1][:2] if block.layout.series else ()
             use = block.get("commwatch_gpu_utilization_ratio", *labels)
-            if pids - self._store.single_node and use is not None and use > _IN_USE_RATIO:
-                found.append(labels)
+            if use is not None and use > _IN_USE_RATIO:
+                found[labels] = frozenset(self._store.occupants.get(device, ()))
         return found
 
 
