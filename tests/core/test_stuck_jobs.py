@@ -301,9 +301,9 @@ def test_without_one_signal_it_is_named_and_nothing_else_said(
 )
 def test_of_jobs_that_share_a_gpu_none_is_judged(node: Node, jobs: dict[int, int]) -> None:
     """Whose kernels spin there cannot be told."""
-    node.store.jobs |= {pid: job for pid, job in jobs.items() if job}
+    node.store.jobs = {**node.store.jobs, **{pid: job for pid, job in jobs.items() if job}}
     for slot, pid in zip(SLOTS, jobs, strict=False):
-        node.store.occupants |= {slot: (*node.store.occupants[slot], pid)}
+        node.store.occupants = {**node.store.occupants, slot: (*node.store.occupants[slot], pid)}
     node.stops(1200)
     assert node.shown(UNREAD) == {("0", "shared"): 1}
     assert not {*node.shown(STUCK), *node.shown(SILENT), *node.shown(ODD)}
