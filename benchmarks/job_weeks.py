@@ -5,7 +5,9 @@
 
 Lengths and order of the phases come from the seed: training with steps, checkpoints (over the network, or by one rank
 onto a disk while the others wait), evaluations, compilers, data stalls of all ranks and of one; services whose requests
-thin out by night, idle or with kernels that spin. A hang within ten minutes of a pause is not found, as documented.
+thin out by night, idle or with kernels that spin. A rank that keeps the others waiting for over five minutes while
+nothing moves is counted apart: the warning is true, though the job goes on by itself. A hang within ten minutes of a
+pause is not found, as documented.
 Power and traffic of a phase are those of the simulated node.
 """
 
@@ -15,6 +17,7 @@ import argparse
 import time
 from collections import Counter
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -30,7 +33,10 @@ from commwatch_rehearsal.simulation.faults.nvidia_kinds import JOB_PHASES
 
 GPUS = [(str(index), f"0000:{17 + index}:00.0") for index in range(8)]
 WEEK, STEP, LIMIT = 7 * 86400.0, 10.0, 700.0
+WARNED_SECONDS = 300.0
 PIDS = tuple(range(100, 108))
+EVERY = 5
+"""Of readings alike one is played: 50 s apart no pause of a minute begins, and no reading of two minutes is missing."""
 
 
 class Stretch(NamedTuple):
@@ -44,6 +50,31 @@ class Stretch(NamedTuple):
     """Bytes per second onto the disks of the node."""
     job: int = 0
     is_hang: bool = False
+
+    @property
+    def is_stop(self) -> bool:
+        """Whether the job does nothing for as long as the warning waits, though it goes on by itself."""
+        is_late = self.waits_for is not None and not self.disk and self.seconds >= WARNED_SECONDS
+        return is_late and not self.is_hang
+
+
+class _Window(NamedTuple):
+    """The time between two readings of the GPUs."""
+
+    at: float
+    """Monotonic seconds of its end."""
+    last: Stretch
+    """The one at its end."""
+    shares: dict[str, float]
+    """The highest use by kind of link."""
+    bytes: float
+    """The counter of the port at the end."""
+    disk: float
+    """That of the disks."""
+    noise: list[float]
+    """Of the power, by GPU."""
+    course: int | None
+    """The job, 0 without one, if its payload moves here; windows alike need not all be read. None: each is read."""
 
 
 def played_week(seed: int, hang_every: float = 0.0) -> Iterator[Stretch]:
@@ -115,12 +146,14 @@ class Player:
 
     def __init__(self, seed: int) -> None:
         self.store = Store()
-        self.tracker = stuck.StuckJobs(self.store, load_thresholds(None), {"H100": 0.45}, Path("/proc"))
+        thresholds = load_thresholds(None)
+        self.payload = thresholds.job_stuck_payload_ratio
+        self.tracker = stuck.StuckJobs(self.store, thresholds, {"H100": 0.45}, Path("/proc"))
         self.dice = Random(seed + 10_000)  # noqa: S311
-        self.disk = self.now = 0.0
+        self.disk = self.disk_read = self.now = 0.0
         self.found: Counter[str] = Counter()
         vars(stuck).update(
-            read_rank=lambda procfs, pid: RankSample("S", 1.0, 1.0, 1), read_storage=lambda procfs: int(self.disk)
+            read_rank=lambda procfs, pid: RankSample("S", 1.0, 1.0, 1), read_storage=lambda procfs: int(self.disk_read)
         )
         read = ("utilization_ratio", "power_watts", "power_limit_watts")
         self.layouts = [Layout((f"commwatch_gpu_{name}", gpu) for name in read) for gpu in GPUS]
@@ -141,29 +174,36 @@ class Player:
         self.store.put("network", "eth0", Block(interface, [0], 0.0), 1e12)
 
     def play(self, stretches: Iterator[Stretch]) -> None:
-        """All of them; counts how often a job was called stuck for five minutes, and hangs that were found."""
-        window: list[tuple[float, Stretch]] = []
-        filled, before = 0.0, 0.0
+        """All of them; counts how often a job was called stuck for five minutes, and hangs that were found.
+
+        While payload moves in each reading, or no job runs, the tracker gets every fifth one: its pauses count from
+        the last reading with payload and from the first without, which it gets.
+        """
+        before = 0.0
+        for course, alike in groupby(self._windows(stretches), lambda window: window.course):
+            windows = list(alike)
+            for place, window in enumerate(windows):
+                if course is None or place % EVERY == 0 or window is windows[-1]:
+                    before = self._count(window, before)
+
+    def _windows(self, stretches: Iterator[Stretch]) -> Iterator[_Window]:
+        parts: list[tuple[float, Stretch]] = []
+        filled = 0.0
         for stretch in stretches:
             left = stretch.seconds
             while left > 0:
                 part = min(left, STEP - filled)
-                window.append((part, stretch))
+                parts.append((part, stretch))
                 filled, left = filled + part, left - part
                 if filled >= STEP - 1e-9:
-                    seconds = self._read(window)
-                    if seconds >= 300 > before:
-                        self.found["hangs found" if stretch.is_hang else "false warnings"] += 1
-                    window, filled, before = [], 0.0, seconds
+                    yield self._window(parts)
+                    parts, filled = [], 0.0
             self.found["hangs"] += stretch.is_hang
+            self.found["stops"] += stretch.is_stop
 
-    def _read(self, window: list[tuple[float, Stretch]]) -> float:
+    def _window(self, parts: list[tuple[float, Stretch]]) -> _Window:
         self.now += STEP
-        last = window[-1][1]
-        pids = PIDS if last.job else ()
-        self.store.occupants = {gpu[1]: (last.job * 1000 + pid,) for gpu, pid in zip(GPUS, pids, strict=False)}
-        self.store.jobs = {last.job * 1000 + pid: last.job for pid in pids}
-        seen = [(part, one, JOB_PHASES.get(one.phase)) for part, one in window]
+        seen = [(part, one, JOB_PHASES.get(one.phase)) for part, one in parts]
         shares = {
             kind: max((phase[f"{kind}_utilization"] for part, _, phase in seen if phase and part >= 1), default=0.0)
             for kind in self.uses
@@ -173,18 +213,39 @@ class Player:
             for part, _, phase in seen
             if phase
         )
-        self.disk += sum(part * one.disk for part, one in window)
+        self.disk += sum(part * one.disk for part, one in parts)
+        last = parts[-1][1]
+        is_plain = not last.job or max(shares.values()) >= self.payload
+        return _Window(
+            self.now, last, shares, self.bytes, self.disk, [self.dice.uniform(0.93, 1.07) for _ in GPUS],
+            last.job if is_plain else None,
+        )  # fmt: skip
+
+    def _count(self, window: _Window, before: float) -> float:
+        seconds = self._read(window)
+        if seconds >= WARNED_SECONDS > before:
+            last = window.last
+            kind = "hangs found" if last.is_hang else "stops called stuck" if last.is_stop else "false warnings"
+            self.found[kind] += 1
+        return seconds
+
+    def _read(self, window: _Window) -> float:
+        now, last = window.at, window.last
+        self.disk_read = window.disk
+        pids = PIDS if last.job else ()
+        self.store.occupants = {gpu[1]: (last.job * 1000 + pid,) for gpu, pid in zip(GPUS, pids, strict=False)}
+        self.store.jobs = {last.job * 1000 + pid: last.job for pid in pids}
         for kind, name in (("nvlink", "nvml_nvlink"), ("pcie", "nvml_gpm")):
-            self.store.put(f"{kind}_use", "", Block(self.uses[kind], [shares[kind]] * 8, self.now), self.now + 60)
-            self.tracker.on_batch(Outcome(self.collectors[name], Collected({}, [], 0.0), self.now))
-        self.store.put("rdma", "mlx5_0", Block(self.port, [self.bytes], self.now), self.now + 60)
+            self.store.put(f"{kind}_use", "", Block(self.uses[kind], [window.shares[kind]] * 8, now), now + 60)
+            self.tracker.on_batch(Outcome(self.collectors[name], Collected({}, [], 0.0), now))
+        self.store.put("rdma", "mlx5_0", Block(self.port, [window.bytes], now), now + 60)
         blocks = {}
         for place, gpu in enumerate(GPUS):
             name = "data_stall" if place == last.waits_for else last.phase
             phase = JOB_PHASES.get(name, {"gpu_utilization": 0.0, "power": 0.1})
-            watts = LIMIT * phase["power"] * self.dice.uniform(0.93, 1.07)
-            blocks[gpu[1]] = Block(self.layouts[place], [phase["gpu_utilization"], watts, LIMIT], self.now)
-        self.tracker.on_batch(Outcome(self.collectors["nvml_gpu"], Collected(blocks, [], 0.0), self.now))
+            watts = LIMIT * phase["power"] * window.noise[place]
+            blocks[gpu[1]] = Block(self.layouts[place], [phase["gpu_utilization"], watts, LIMIT], now)
+        self.tracker.on_batch(Outcome(self.collectors["nvml_gpu"], Collected(blocks, [], 0.0), now))
         shown = [block.get("commwatch_job_stuck_seconds", *GPUS[0]) for block in self.store.group(stuck.GROUP).values()]
         return max((one for one in shown if one is not None), default=0.0)
 
@@ -226,7 +287,8 @@ def main() -> None:
     days = 7 * options.weeks
     false = total["false warnings"]
     print(f"{options.weeks} node-weeks, {time.process_time() - began:.0f} CPU s: {false} false warnings, "
-          f"{total['hangs found']} of {total['hangs']} hangs found")  # fmt: skip
+          f"{total['hangs found']} of {total['hangs']} hangs found; {total['stops called stuck']} of {total['stops']} "
+          "stops of over 5 min that ended by themselves were called stuck")  # fmt: skip
     if not false:
         print(f"With none in {days} node-days, fewer than {3000 / days:.2f} a day on 1,000 nodes (95 %)")
 

@@ -104,6 +104,9 @@ def test_a_link_that_is_down_for_five_of_35_seconds_is_counted_each_time(links: 
         ([0, 0, 1, 1], 0),  # it trains
         ([1, None, 1], 0),
         ([1, None, 0], 1),
+        ([1, *[None] * 178, 0], 1),
+        ([1, *[None] * 180, 0], 0),  # nothing is known of so long a gap, though the GPU was read
+        ([1, *[None] * 200, 1, 0], 1),
         ([None, None], 0),
         ([1, *[0] * 600, 1], 1),
     ],

@@ -41,6 +41,7 @@ class Node:
         self.master = ""
         self.name = "eth0"
         self.rdma_shows = True
+        self.rdma_is_late = False
         self._counts = {"transmit": 0.0, "receive": 0.0, "rdma": 0.0}
 
     def read(self, seconds: float) -> None:
@@ -55,7 +56,7 @@ class Node:
                 port["commwatch_rdma_port_transmit_bytes_total", ("mlx5_0", "1")] = self._counts["rdma"]
             states: dict[Any, Value] = {("commwatch_counters_state", ("rdma", "port_xmit_data")): 0}
             self.store.put("rdma", "", block(states, self.now), 1e9)
-            if self.rdma_shows:
+            if self.rdma_shows and not self.rdma_is_late:
                 self.store.put("rdma", "mlx5_0", block(port, self.now), 1e9)
             interface: dict[Any, Value] = {
                 (f"commwatch_ethernet_{way}_bytes_total", (self.name,)): self._counts[way]
@@ -151,6 +152,31 @@ def test_a_gap_and_a_counter_that_begins_again_are_no_traffic(node: Node) -> Non
     node._counts["transmit"] = -1e12
     node.read(15)
     assert not node.shown()
+
+
+def test_the_time_counts_before_the_processes_are_listed(node: Node) -> None:
+    """They are each minute; nothing is shown until then, nor of a job that turns out to be on this node alone."""
+    node.store.occupants = {}
+    node.read(60)
+    assert not node.shown()
+    node.store.occupants = {SLOT: (PID,)}
+    node.read(60)
+    assert node.shown()["seconds"] == {("0", SLOT, "eth0"): 105}
+    node.store.single_node = frozenset({PID})
+    node.read(STEP)
+    assert not node.shown()
+    node.store.single_node = frozenset()
+    node.read(STEP)
+    assert node.shown()["seconds"] == {("0", SLOT, "eth0"): STEP}
+
+
+def test_readers_of_one_interval_come_in_any_order(node: Node) -> None:
+    """A reading of RDMA that comes after that of the network counts at the next one, and ends nothing."""
+    node.read(STEP)
+    for number in range(8):
+        node.rdma_is_late = number % 2 == 0
+        node.read(STEP)
+    assert node.shown()["seconds"] == {("0", SLOT, "eth0"): 7 * STEP}
 
 
 def test_the_default_route_of_ipv6_counts_where_ipv4_has_none(tmp_path: Path) -> None:

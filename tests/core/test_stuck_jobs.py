@@ -15,6 +15,7 @@ from commwatch.jobs.ranks import SAMPLES, RankSample, odd_rank, read_rank
 from commwatch.jobs.stuck import GROUP
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 from support.core import block
+from support.daemon import environment
 from support.stuck_node import (
     COMPUTES,
     IDLE,
@@ -181,6 +182,21 @@ def test_without_one_signal_it_is_named_and_nothing_else_said(
     assert not node.shown(STUCK)
 
 
+@pytest.mark.parametrize(
+    "jobs",
+    [{900: 0}, {900: 900}, dict.fromkeys(range(900, 904), 900)],
+    ids=["a server of MPS, or a monitor", "a process of another job", "two jobs on all GPUs"],
+)
+def test_of_jobs_that_share_a_gpu_none_is_judged(node: Node, jobs: dict[int, int]) -> None:
+    """Whose kernels spin there cannot be told."""
+    node.store.jobs = {**node.store.jobs, **{pid: job for pid, job in jobs.items() if job}}
+    for slot, pid in zip(SLOTS, jobs, strict=False):
+        node.store.occupants = {**node.store.occupants, slot: (*node.store.occupants[slot], pid)}
+    node.stops(1200)
+    assert node.shown(UNREAD) == {("0", "shared"): 1}
+    assert not {*node.shown(STUCK), *node.shown(SILENT), *node.shown(ODD)}
+
+
 def test_low_power_of_a_gpu_that_the_hardware_slows_down_is_no_sign(node: Node) -> None:
     """It works, slowly: too hot, or with the power brake from outside; another alert has that."""
     for slot, layout in node.layouts.items():
@@ -221,6 +237,44 @@ def test_a_stopped_process_is_named_as_stopped(node: Node) -> None:
     node.read(620)
     node.stops(60)
     assert node.shown(STUCK) == {("0",): 60}
+
+
+def test_a_number_that_is_used_again_is_no_rank_of_before(node: Node) -> None:
+    """While its job is suspected: neither is it named, nor do its sleep and that of the others make a silent job."""
+    node.stops(40, *[IDLE] * 4)
+    node.state[PIDS[3]] = "T"
+    node.read(10)
+    node.started[PIDS[3]], node.state[PIDS[3]] = 990_000, "S"
+    node.read(10)
+    assert not {*node.shown(SILENT), *node.shown(ODD), *node.shown(STOPPED)}
+    node.cpu[PIDS[3]] = 1.0
+    node.read(10)
+    assert not node.shown(ODD)
+    node.read(10)
+    assert node.shown(ODD) == {("3", "spinning"): 1}
+
+
+HIDDEN = """
+import os, sys
+from pathlib import Path
+from commwatch.jobs.ranks import read_rank
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+print(read_rank(Path("/proc"), int(sys.argv[1])), read_rank(Path("/proc"), os.getpid()).state)
+"""
+
+
+@pytest.mark.namespaces
+@pytest.mark.parametrize("options", [["--mount"], ["--mount", "--pid", "--fork"]], ids=["hidepid", "PID namespace"])
+def test_a_real_process_that_the_table_hides_has_not_ended(options: list[str]) -> None:
+    """It is not read: with ``hidepid=2`` as the daemon's user, and from another PID namespace."""
+    mount = 'mount -t proc -o hidepid=2 proc /proc && exec "$@"'
+    seen = subprocess.run(
+        ["unshare", *options, "sh", "-c", mount, "sh", sys.executable, "-c", HIDDEN, str(os.getpid())],
+        env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (seen.stdout, seen.stderr) == ("None R\n", "")
 
 
 def test_a_job_whose_processes_all_sleep_is_silent(node: Node) -> None:
@@ -271,6 +325,7 @@ def test_a_gap_in_the_readings_begins_anew(node: Node) -> None:
         ("SSSS", {1: 1.0}, {}, {("1", "spinning"): 1}),
         ("SSDS", {}, {}, {("2", "waiting_for_file"): 1}),
         ("SSS ", {}, {}, {("3", "gone"): 1}),
+        ("SSSZ", {}, {}, {("3", "gone"): 1}),
         ("SSSS", {0: 0.0, 1: 1.0, 2: 1.0, 3: 1.0}, {}, {("0", "sleeping"): 1}),
         ("SSSS", {}, {0: ("hrtimer_nanosleep", "230")}, {("0", "sleeping"): 2}),
         ("SSSS", {}, {0: ("wait_for_partner", "257")}, {("0", "waiting_for_file"): 2}),
@@ -280,7 +335,8 @@ def test_a_gap_in_the_readings_begins_anew(node: Node) -> None:
         ("SSSS", {}, {}, {}),
     ],
     ids=[
-        "spins", "disk", "gone", "one sleeps", "nanosleep", "fifo", "two camps asleep", "two camps", "neither", "alike",
+        "spins", "disk", "gone", "zombie", "one sleeps", "nanosleep", "fifo", "two camps asleep", "two camps",
+        "neither", "alike",
     ],
 )  # fmt: skip
 def test_the_rank_that_differs_is_named(

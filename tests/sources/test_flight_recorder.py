@@ -61,6 +61,18 @@ def test_dumps_are_judged_once_when_they_have_stood_for_a_run(tmp_path: Path) ->
     assert values(folder.run())["commwatch_flight_recorder_verdicts_total did_not_arrive"] == 1
 
 
+@pytest.mark.parametrize("step", [-3600.0, 3600.0])
+def test_a_step_of_the_clock_hides_no_dump(tmp_path: Path, step: float) -> None:
+    """Neither one that was written before it, nor one after it; none is judged twice."""
+    folder = Folder(tmp_path)
+    folder.run()
+    folder.put("missing")
+    folder.now += step
+    assert [folder.verdicts() for _ in range(3)] == [None, [("did_not_arrive", [3])], None]
+    folder.put("deadlock")
+    assert [folder.verdicts() for _ in range(3)] == [None, [("deadlock", [0, 1])], None]
+
+
 def test_a_dump_that_is_still_written_holds_the_verdict_back(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.run()

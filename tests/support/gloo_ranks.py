@@ -14,7 +14,27 @@ RANKS = 4
 ALIKE = ("mismatch", "symmetric", "camps")
 """Cases in which no rank differs: they end by a time-out of the group."""
 
-RANK = """
+GAPS = """
+import time
+
+def measure_gaps(path, window=0.25):
+    file = open(path, "w", buffering=1)
+    last = begin = time.monotonic()
+    longest = 0.0
+    while True:
+        now = time.monotonic()
+        longest = max(longest, now - last)
+        last = now
+        if now - begin >= window:
+            file.write(f"{now} {longest}\\n")
+            last = begin = time.monotonic()
+            longest = 0.0
+"""
+"""A loop that writes for each window its end, in monotonic seconds, and for how long it did not run at most."""
+
+RANK = (
+    GAPS
+    + """
 import os, signal, socket, subprocess, sys, time
 from datetime import timedelta
 import torch
@@ -39,6 +59,8 @@ def away(kind):
         elif kind == "loop":
             while True:
                 pass
+        elif kind == "gaps":
+            measure_gaps(f"{folder}/gaps")
         elif kind == "sleep":
             time.sleep(3600)
         elif kind == "killed":
@@ -81,6 +103,7 @@ for line in sys.stdin:
             signal.pause()  # as ranks of NCCL whose peer is killed go on waiting
     print("done", flush=True)
 """
+)
 
 
 class Ranks:

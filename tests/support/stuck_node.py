@@ -15,6 +15,8 @@ from support.facts import shipped
 
 SLOTS = tuple(f"0000:{17 + index}:00.0" for index in range(4))
 PIDS = (101, 102, 103, 104)
+NAME = "a\n) \x1b[31m {{x}} (R 1"
+"""As a process may call itself."""
 STEP = 10.0
 LIMIT = 700.0
 SPINS, COMPUTES, IDLE, STOPS = (1.0, 140.0), (1.0, 630.0), (0.0, 110.0), (1.0, 315.0)
@@ -64,6 +66,7 @@ class Node:
         self.cpu = dict.fromkeys(PIDS, 1.0)
         """Cores that each process uses."""
         self.state = dict.fromkeys(PIDS, "S")
+        self.started = dict.fromkeys(PIDS, 900_000)
         self.user = dict.fromkeys(PIDS, 1001)
         self.wait: dict[int, tuple[str, str]] = {}
         """Of each process ``wchan`` and ``syscall``, where they can be read."""
@@ -91,7 +94,7 @@ class Node:
             ticks = int(self._ran[pid] * 100)
             zeros = " 0" * 29
             (folder / "stat").write_text(
-                f"{pid} (a ) b) {self.state[pid]} 1{' 0' * 9} {ticks} 0{' 0' * 6} 900000{zeros}"
+                f"{pid} ({NAME}) {self.state[pid]} 1{' 0' * 9} {ticks} 0{' 0' * 6} {self.started[pid]}{zeros}"
             )
             (folder / "status").write_text(
                 f"Name:\tx\nUid:\t{self.user[pid]}\t0\t0\t0\nvoluntary_ctxt_switches:\t{ticks}\nnon:\t0\n"

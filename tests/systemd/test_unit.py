@@ -128,6 +128,31 @@ def test_the_kernel_log_comes_from_systemd_and_no_capability_is_left() -> None:
     assert settings("AmbientCapabilities") == []
 
 
+def calls_of(group: str) -> set[str]:
+    """The system calls of a group, as this systemd has them."""
+    listed = subprocess.run(
+        ["systemd-analyze", "--no-pager", "syscall-filter", group],
+        capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS,
+    ).stdout.split("\n")[1:]  # fmt: skip
+    names = {name for line in listed if (name := line.strip()) and not name.startswith("#")}
+    return names.union(*(calls_of(name) for name in names if name.startswith("@")))
+
+
+@pytest.mark.systemd
+def test_no_process_of_a_job_can_be_halted_or_traced() -> None:
+    """The filter leaves out the calls of debuggers. Signals and reading another process's memory need its user or a
+    capability: the unit has neither."""
+    allowed, *denied = settings("SystemCallFilter")
+
+    assert allowed == "@system-service"
+    assert denied == ["~@privileged"]
+    assert not calls_of(allowed) & {"ptrace", "perf_event_open", "pidfd_getfd"}
+    assert "ptrace" in calls_of("@debug")
+    assert settings("User") == ["commwatch"]
+    assert settings("CapabilityBoundingSet") == [""]
+    assert settings("NoNewPrivileges") == ["yes"]
+
+
 def generated(tmp_path: Path, log: Path) -> list[str]:
     """What the generator makes where this is the kernel log: the files, and the text of the last."""
     folder = tmp_path / "generated"

@@ -66,6 +66,15 @@ class _Rates(NamedTuple):
     """Of all RDMA ports, both directions."""
 
 
+class _Counted(NamedTuple):
+    """A counter at its last reading."""
+
+    time: float
+    bytes: float
+    rate: float | None
+    """Bytes per second since the reading before it; None where there was none, or the counter began again."""
+
+
 class OverTcp(Tracker):
     """Shows since when the traffic of a job goes over TCP.
 
@@ -85,8 +94,8 @@ class OverTcp(Tracker):
         store.declare(GROUP, [_NETWORK, _RDMA, _GPU], silent=(_SECONDS,), holds=(_RATE,))
         self._limits = thresholds
         self._procfs = procfs
-        self._counted: dict[str, tuple[float, float]] = {}
-        """By name of what is counted: when it was read, and its bytes."""
+        self._counted: dict[str, _Counted] = {}
+        """By name of what is counted."""
         self._since: float | None = None
         """Monotonic seconds; None while it is not so."""
         self._read_at = float("-inf")
@@ -97,13 +106,19 @@ class OverTcp(Tracker):
         self._read_at = now
         interfaces = self._interfaces()
         rates = self._rates(interfaces)
-        gpus = self._gpus_in_use()
-        if now - earlier > _MAX_GAP_SECONDS or rates is None or not gpus or not self._is_over_tcp(rates):
+        in_use = self._gpus_in_use()
+        pids = frozenset[int]().union(*in_use.values())
+        is_local = bool(pids) and pids <= self._store.single_node
+        is_not_so = rates is None or not in_use or is_local or not self._is_over_tcp(rates)
+        if now - earlier > _MAX_GAP_SECONDS or is_not_so:
             self._since = None
+        elif self._since is None:
+            self._since = earlier
+        # The time counts before the processes of a new job are listed, which may take a minute.
+        gpus = [labels for labels, those in in_use.items() if those - self._store.single_node]
+        if self._since is None or rates is None or not gpus:
             self._store.drop(GROUP, "")
             return
-        if self._since is None:
-            self._since = earlier
         labels = (*min(gpus, key=lambda one: int(one[0])), ",".join(sorted(interfaces)))
         shown: dict[Series, Value] = {
             (_SECONDS, labels): now - self._since, (_RATE, labels): rates.transmit + rates.receive,
@@ -160,26 +175,27 @@ class OverTcp(Tracker):
         return _Rates(*(one or 0.0 for one in sums))
 
     def _rate(self, name: str, time: float, moved: Value) -> float | None:
-        """Bytes per second since the reading before; the counter of a reset begins at 0 again, which is no rate."""
+        """Bytes per second between the last two readings, of which the later may have been there the last time: readers
+        of one interval come in any order."""
         if moved is None:
             self._counted.pop(name, None)
             return None
         before = self._counted.get(name)
-        if before is None or time > before[0]:
-            self._counted[name] = time, moved
-        if before is None or time <= before[0] or moved < before[1]:
-            return None
-        return (moved - before[1]) / (time - before[0])
+        if before is None or time > before.time:
+            rate = None
+            if before is not None and moved >= before.bytes:
+                rate = (moved - before.bytes) / (time - before.time)
+            before = self._counted[name] = _Counted(time, moved, rate)
+        return before.rate
 
-    def _gpus_in_use(self) -> list[tuple[str, ...]]:
-        """Labels of the GPUs on which a process computes whose job is not known to be on this node alone."""
-        found = []
+    def _gpus_in_use(self) -> dict[tuple[str, ...], frozenset[int]]:
+        """Labels of the GPUs that compute, with the processes on them that are known."""
+        found = {}
         for device, block in self._store.group(_GPU).items():
-            pids = frozenset(self._store.occupants.get(device, ()))
             labels = block.layout.series[0][1][:2] if block.layout.series else ()
             use = block.get("commwatch_gpu_utilization_ratio", *labels)
-            if pids - self._store.single_node and use is not None and use > _IN_USE_RATIO:
-                found.append(labels)
+            if use is not None and use > _IN_USE_RATIO:
+                found[labels] = frozenset(self._store.occupants.get(device, ()))
         return found
 
 

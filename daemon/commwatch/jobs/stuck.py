@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -182,7 +182,7 @@ class StuckJobs(Tracker):
         self._limits = thresholds
         self._hang_power = hang_power
         self._procfs = procfs
-        self._gpus: dict[str, _Gpu] = {}
+        self._gpus: defaultdict[str, _Gpu] = defaultdict(_Gpu)
         self._jobs: list[_Job] = []
         self._traffic: dict[tuple[str, str], tuple[float, float]] = {}
         """By collector and device: when it was read, and the bytes that it had moved."""
@@ -194,7 +194,7 @@ class StuckJobs(Tracker):
         if family is not None:
             for device, share in self._shares(family).items():
                 if share >= self._limits.job_stuck_payload_ratio:
-                    self._gpus.setdefault(device, _Gpu()).moved_at = outcome.time
+                    self._gpus[device].moved_at = outcome.time
             return
         now = outcome.time
         readings = dict(self._readings(outcome.collected.blocks))
@@ -238,7 +238,7 @@ class StuckJobs(Tracker):
                 for name in ("utilization_ratio", "power_watts", "power_limit_watts")
             )
             if use is not None and watts is not None:
-                self._gpus.setdefault(device, _Gpu()).take(block.time, use, watts)
+                self._gpus[device].take(block.time, use, watts)
             is_slowed = any(
                 metric == "commwatch_gpu_clocks_event_reason" and values[-1].endswith("_slowdown") and flag == 1
                 for (metric, values), flag in zip(block.layout.series, block.values, strict=True)

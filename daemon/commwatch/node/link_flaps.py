@@ -155,8 +155,8 @@ class LinkFlaps(Tracker):
         """Flaps from an earlier daemon, until they are first evaluated."""
         self._gpus: dict[str, Block] = {}
         """The last reading of the NVLinks by address of the GPU."""
-        self._was_up: dict[tuple[str, ...], bool] = {}
-        """By labels of an NVLink, the last state that was read."""
+        self._was_up: dict[tuple[str, ...], tuple[float, bool]] = {}
+        """By labels of an NVLink: the last state before ``_gpus`` that was read, and when."""
         self._ports: dict[str, _Port] = {}
         """By key of the RDMA port. One that comes back within an hour goes on counting."""
         self._counted: dict[str, dict[str, tuple[float, Value]]] = {name: {} for name in _COUNTERS}
@@ -227,21 +227,21 @@ class LinkFlaps(Tracker):
         if states is None:
             return
         previous, self._gpus[device] = self._gpus.get(device), block
-        if previous is None or block.time - previous.time > max_gap_seconds:
-            for labels in block.labels(_STATE):
-                self._was_up.pop(labels, None)
-        elif (
-            previous.layout is block.layout
-            and previous.values[states] == block.values[states]
-            and self._store.get(NVLINK_TOTALS, device) is not None
-        ):
-            return  # as a rule nothing has changed
+        if previous is not None:
+            if (
+                previous.layout is block.layout
+                and previous.values[states] == block.values[states]
+                and self._store.get(NVLINK_TOTALS, device) is not None
+            ):
+                return  # as a rule nothing has changed
+            for labels, state in previous.samples(_STATE):
+                self._was_up[labels] = previous.time, state in NVLINK_UP
         for labels, state in block.samples(_STATE):
-            if self._was_up.get(labels) and state not in NVLINK_UP:
+            when, was_up = self._was_up.get(labels, (block.time, False))
+            if was_up and state not in NVLINK_UP and block.time - when <= max_gap_seconds:
                 key = "/".join(labels[1:])
                 self._totals[key] = self._totals.get(key, 0) + 1
                 self.add(NVLINK, labels, "state", 1, block.time)
-            self._was_up[labels] = state in NVLINK_UP
         totals = {(_TOTAL, labels): self._totals.get("/".join(labels[1:]), 0) for labels in block.labels(_STATE)}
         self._store.show(NVLINK_TOTALS, device, totals, block.time)
 
