@@ -10,12 +10,12 @@ from commwatch.generate.alert_rules import Site
 from commwatch.generate.dashboards.fleet import FLEET
 from commwatch.generate.dashboards.grafana import Renderer
 from commwatch.generate.dashboards.link import LINK
-from commwatch.generate.dashboards.node import NODE
+from commwatch.generate.dashboards.node import JOBS, NETWORK, NODE
 from commwatch.generate.dashboards.pairs import PAIRS
 from commwatch.generate.dashboards.panel_json import Json
 from commwatch.generate.dashboards.panels import INSTANCE
 
-DASHBOARDS = (FLEET, NODE, PAIRS, LINK)
+DASHBOARDS = (FLEET, NODE, PAIRS, LINK, NETWORK, JOBS)
 
 
 def files(thresholds: Thresholds, site: Site) -> dict[str, str]:
