@@ -4,7 +4,7 @@ import {
   getFieldDisplayValues, Registry, standardTransformers, standardTransformersRegistry, ThemeContext, toDataFrame,
   transformDataFrame,
 } from '@grafana/data';
-import { BigValue, GlobalStyles, PanelChrome, TimeSeries, VizLegend } from '@grafana/ui';
+import { BigValue, GlobalStyles, PanelChrome, TimeSeries } from '@grafana/ui';
 import { TableNG } from '@grafana/ui/unstable';
 import React from 'react';
 import { createRoot } from 'react-dom/client';
@@ -89,12 +89,11 @@ function Content({ panel, frames, w, h }: Json) {
   if (panel.type === 'timeseries') {
     return <TimeSeries frames={frames} width={w} height={h} timeRange={range} timeZone="utc" legend={panel.options.legend} options={panel.options} />;
   }
-  return <Bars frames={frames} w={w} h={h} heat={panel.type === 'heatmap'} />;
+  return panel.type === 'heatmap' ? <>A heatmap of {frames.length} buckets; not drawn here.</> : <Bars frames={frames} w={w} h={h} />;
 }
 
-// State timelines and heatmaps are not in the library: a bar for each series, in the colours of the panel.
-function Bars({ frames, w, h, heat }: Json) {
-  const most = Math.max(...frames.flatMap((one: DataFrame) => one.fields[1].values));
+// State timelines are not in the library: a bar for each series, in the colours of the panel.
+function Bars({ frames, w, h }: Json) {
   const at = (time: number) => `${(100 * (time / 1000 - from)) / (to - from)}%`;
   return <div style={{ width: w, height: h, overflow: 'hidden' }}>{frames.map((frame: DataFrame, line: number) => {
     const [times, values] = frame.fields as [Field, Field];
@@ -103,8 +102,7 @@ function Bars({ frames, w, h, heat }: Json) {
       <div style={{ width: 150, overflow: 'hidden', whiteSpace: 'nowrap' }}>{getFieldDisplayName(values, frame)}</div>
       <div style={{ position: 'relative', flex: 1 }}>{times.values.map((time: number, place: number) => {
         const value = show(values.values[place]);
-        const colour = heat ? `rgba(250, 120, 0, ${Math.sqrt(values.values[place] / most)})` : value.color;
-        return <div key={place} title={value.text} style={{ position: 'absolute', left: at(time), top: 1, bottom: 1, background: colour, width: at(from * 1000 + 30000) }} />;
+        return <div key={place} title={value.text} style={{ position: 'absolute', left: at(time), top: 1, bottom: 1, background: value.color, width: at(from * 1000 + 30000) }} />;
       })}</div></div>;
   })}</div>;
 }
@@ -144,5 +142,6 @@ function Page({ panels }: Json) {
 
 (async () => {
   const panels = await Promise.all(laidOut().map(async (panel) => ({ panel, frames: panel.type === 'row' ? [] : await prepared(panel) })));
+  (window as Json).TABLES = panels.filter(({ panel, frames }) => panel.type === 'table' && frames.length).length;
   createRoot(document.getElementById('page')!).render(<Page panels={panels} />);
 })();

@@ -27,7 +27,7 @@ JOBS_ROW = PanelRow("Jobs", (
            description="Logs within an hour of jobs that left RDMA, GPUDirect or NVLink of this node, by why;"
                        " docs/using/nccl-logs.md.",
            queries=(Query("sum by (kind) (round(increase(commwatch_nccl_log_transport_fallbacks_total{@node@}[1h])))"
-                          " > 0", "{{kind}}", due="with a fault"),),
+                          " > 0", "{{kind}}", due="elsewhere"),),
            alerts=("CommwatchNcclTransportFallback",),
            no_data="None was seen. Also empty without logs that the configuration names (sources.nccl_logs)."),
     Series(title="Logs that are followed", description="Logs of NCCL jobs that the daemon reads.",
@@ -132,5 +132,6 @@ OURSELVES = PanelRow("commwatch on this node", (
            description="Processes that crashed or did not answer in time, within an hour.",
            queries=(Query("sum by (worker) (round(increase(commwatch_worker_restarts_total{@node@,"
                           " reason=~\"crashed|deadline\"}[1h])))", "{{worker}}", due="elsewhere"),),
-           scale=more_is_bad("worker_restarts_per_hour", "warning", "CommwatchWorkerRestarting"), no_data=NEEDS_DAEMON),
+           scale=more_is_bad("worker_restarts_per_hour", "warning", "CommwatchWorkerRestarting"),
+           no_data="None was replaced. Also empty without a daemon that answers."),
 ), collapsed=True)  # fmt: skip

@@ -110,7 +110,7 @@ def _stat(panel: Stat) -> Json:
 def _series(panel: Series) -> Json:
     stacked = panel.stacked
     # Where all shares are 0, Grafana would draw the axis up to 10000 %.
-    softly = {"axisSoftMax": 1} if panel.unit == "percentunit" else {}
+    softly = {"axisSoftMax": 0.01} if panel.unit == "percentunit" else {}
     return {
         "type": "timeseries",
         "custom": {
