@@ -270,6 +270,28 @@ def data_source() -> Json:
     }  # fmt: skip
 
 
+def shared(model: Json) -> Json:
+    """A dashboard in Grafana's form for sharing: with what it asks for, and with the plugins that it needs."""
+    (source, *_) = model["templating"]["list"]
+    source["current"] = {"text": "${DS_PROMETHEUS}", "value": "${DS_PROMETHEUS}"}
+    prometheus = {"type": "datasource", "name": "Prometheus", "id": "prometheus", "version": "1.0.0"}
+    panels = [inner for panel in model["panels"] for inner in (panel, *panel.get("panels", ()))]
+    kinds = sorted({panel["type"] for panel in panels} - {"row"})
+    return {
+        "__inputs": [{
+            "name": "DS_PROMETHEUS", "label": "Prometheus", "description": "It scrapes commwatch.",
+            "type": "datasource", "pluginId": "prometheus", "pluginName": "Prometheus",
+        }],
+        "__elements": {},
+        "__requires": [
+            {"type": "grafana", "id": "grafana", "name": "Grafana", "version": "10.0.0"},
+            prometheus,
+            *({"type": "panel", "id": kind, "name": kind, "version": ""} for kind in kinds),
+        ],
+        **model,
+    }  # fmt: skip
+
+
 def page_links(uid: str) -> list[Json]:
     """Links to the other pages, with the time and the variables that both have.
 
