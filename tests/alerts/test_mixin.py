@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
-import _jsonnet  # type: ignore[import-not-found] # has no types
+import _jsonnet
 
 from commwatch.config.assets import asset
 from support.dashboards import models
@@ -34,7 +35,7 @@ def _rendered() -> Any:
     return json.loads(_jsonnet.evaluate_snippet("user.jsonnet", text))
 
 
-def _by_name(groups: list[Any]) -> dict[str, Any]:
+def _by_name(groups: Sequence[Any]) -> dict[str, Any]:
     by_name = {group["name"]: group for group in groups}
     assert len(by_name) == len(groups)
     return by_name

@@ -127,7 +127,7 @@ def firing(labels: str) -> str:
 """
 
 
-_RANKS = dict(enumerate(reversed(SEVERITIES), start=1))
+_RANKS = {3: "critical", 2: "warning", 1: "info"}
 SEVERITY_RANKS: Names = {rank: SEVERITIES[severity] for rank, severity in _RANKS.items()}
 """Severities as numbers that a table is sorted by: 3 is critical."""
 TITLES: LabelNames = {code.name: (code.title, "text") for code in CODES.values()}
