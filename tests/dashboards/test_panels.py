@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from commwatch.findings.codes import CODES
 from commwatch.generate.dashboards import DASHBOARDS
 from commwatch.generate.dashboards.panels import Dashboard, Matrix, Panel, Stat, Table, heading
 from support.dashboards import MACROS, models, panels_of
@@ -249,3 +250,45 @@ def test_a_dashboard_opens_with_few_panels(uid: str) -> None:
 
     assert len(opened) <= (16 if uid == "commwatch-node" else 30)
     assert uid != "commwatch-node" or len(list(panels_of(models()[uid]))) <= 30
+
+
+def test_lines_are_sorted_by_gpu_and_link_as_numbers() -> None:
+    """Where a table is sorted by GPU or link these are numbers, so that link 10 is behind link 9.
+
+    Links that are missing or have errors come before all others.
+    """
+    for model in models().values():
+        for panel in panels_of(model):
+            order = [one["displayName"] for one in panel["options"].get("sortBy", ())]
+            numbers = [
+                conversion["targetField"]
+                for one in panel.get("transformations", ())
+                if one["id"] == "convertFieldType"
+                for conversion in one["options"]["conversions"]
+            ]
+            assert [heading(name) for name in numbers] == [head for head in order if head in {"GPU", "Link"}]
+    (links,) = [panel for panel in panels_of(models()["commwatch-node"]) if panel["title"] == "Links"]
+    assert [(one["displayName"], one["desc"]) for one in links["options"]["sortBy"]] == [
+        ("Missing", True), ("Errors within an hour", True), ("Recoveries within an hour", True),
+        ("GPU", False), ("Link", False),
+    ]  # fmt: skip
+
+
+def test_findings_have_severity_title_and_first_step() -> None:
+    """Each code is ranked by its severity, once, and has its title and its first step; the most severe come first."""
+    (panel,) = [one for one in panels_of(models()["commwatch-node"]) if one["title"] == "Findings"]
+    ranked = re.findall(r'(\d) \* max by [^{]*\{[^}]*code=~"([^"]*)"', panel["targets"][0]["expr"])
+    words = {"3": "critical", "2": "warning", "1": "info"}
+    severity_of = {code: words[rank] for rank, codes in ranked for code in codes.split("|")}
+    mapped = {
+        override["matcher"]["options"]: one["value"][0]["options"]
+        for override in panel["fieldConfig"]["overrides"]
+        for one in override["properties"]
+        if one["id"] == "mappings"
+    }
+
+    assert severity_of == {code.name: code.severity for code in CODES.values()}
+    for code in CODES.values():
+        assert mapped["title"][code.name]["text"] == code.title
+        assert mapped["next_step"][code.name]["text"] == code.next_step
+    assert panel["options"]["sortBy"][0] == {"displayName": "Severity", "desc": True}
