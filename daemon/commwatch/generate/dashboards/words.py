@@ -128,8 +128,8 @@ def firing(labels: str) -> str:
 
 
 _RANKS = {3: "critical", 2: "warning", 1: "info"}
-SEVERITY_RANKS: Names = {rank: SEVERITIES[severity] for rank, severity in _RANKS.items()}
-"""Severities as numbers that a table is sorted by: 3 is critical."""
+SEVERITY_RANKS: Names = {0: ("unknown", "text"), **{rank: SEVERITIES[name] for rank, name in _RANKS.items()}}
+"""Severities as numbers that a table is sorted by: 3 is critical, 0 the code of a newer daemon."""
 TITLES: LabelNames = {code.name: (code.title, "text") for code in CODES.values()}
 FIRST_STEPS: LabelNames = {code.name: (code.next_step, "text") for code in CODES.values()}
 
@@ -142,7 +142,10 @@ def _of_severity(rank: int) -> str:
 FINDINGS = f"""
     max by (title, component, next_step) (
       label_replace(
-        label_replace({" or ".join(map(_of_severity, _RANKS))}, "next_step", "$1", "code", "(.+)"),
+        label_replace(
+          {" or ".join(map(_of_severity, _RANKS))} or 0 * max by (code, component) (commwatch_finding{{@node@}} == 1),
+          "next_step", "$1", "code", "(.+)"
+        ),
         "title", "$1", "code", "(.+)"
       )
     )
