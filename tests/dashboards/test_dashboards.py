@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from commwatch.__main__ import main
 from commwatch.config.assets import asset
-from support.dashboards import models
+from support.dashboards import models, panels_of
 
 
 def test_an_outdated_dashboard_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,6 +43,24 @@ def test_a_sites_thresholds_and_runbooks_reach_the_panels(tmp_path: Path) -> Non
     assert "https://wiki.test/CommwatchNvlinkBelowSiblings.md" in text
     assert '"title": "Runbooks"' in text
     assert "public/runbooks" not in text
+
+
+def test_a_shared_dashboard_asks_for_its_data_source(tmp_path: Path) -> None:
+    """With --share each file names its one input, which the variable takes, and every plugin of its panels; all else is
+    as in the provisioned file."""
+    assert main(["dashboards", "--share", "--output", str(tmp_path)]) == 0
+
+    for uid, provisioned in models().items():
+        shared = json.loads((tmp_path / f"{uid}.json").read_text(encoding="utf-8"))
+        (asked,) = shared.pop("__inputs")
+        required = {(one["type"], one["id"]) for one in shared.pop("__requires")}
+        assert shared.pop("__elements") == {}
+        kinds = {("panel", panel["type"]) for panel in panels_of(provisioned)}
+        assert required == {("grafana", "grafana"), ("datasource", "prometheus"), *kinds}
+        source = shared["templating"]["list"][0]
+        assert source["current"]["value"] == f"${{{asked['name']}}}"
+        source["current"] = provisioned["templating"]["list"][0]["current"]
+        assert shared == provisioned
 
 
 @pytest.mark.parametrize("arguments", [["--site", "site.yml"], ["--thresholds", "missing.yaml"]])

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from commwatch.findings.codes import CODES
 from commwatch.generate.dashboards import DASHBOARDS
-from commwatch.generate.dashboards.panels import Dashboard, Matrix, Panel, Stat, Table
+from commwatch.generate.dashboards.panels import Dashboard, Matrix, Panel, Stat, Table, heading
 from support.dashboards import MACROS, models, panels_of
 from support.passes import in_one_pass
 
@@ -19,9 +20,9 @@ UNITS = {
     "none", "percentunit", "s", "Bps", "bytes", "cps", "sci", "celsius", "watt", "hertz", "dateTimeFromNow", "string",
 }  # fmt: skip
 """Those used here, by the names of Grafana's list of units."""
-TRANSFORMATIONS = {"merge", "organize", "sortBy", "groupingToMatrix"}
+TRANSFORMATIONS = {"merge", "organize", "sortBy", "groupingToMatrix", "convertFieldType"}
 
-_USED = re.compile(r"\$\{?(\w+)")
+_USED = re.compile(r"\$\{?([a-z_]\w*)")
 
 every_dashboard = pytest.mark.parametrize("model", models().values(), ids=models())
 
@@ -49,7 +50,7 @@ def test_panels_are_whole(model: dict[str, Any]) -> None:
         titles.add(title)
         assert panel["type"] in BUNDLED
         assert panel["description"].endswith("."), title
-        assert "eeds " in defaults["noValue"], title
+        assert re.search(r"^Needs |\. Also empty w", defaults["noValue"]), title
         assert defaults["noValue"].endswith("."), title
         assert "@" not in panel["description"] + defaults["noValue"], title
         assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
@@ -66,10 +67,10 @@ def _dues(panel: Panel) -> set[str]:
 
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=[one.uid for one in DASHBOARDS])
 def test_a_panel_that_wants_a_fault_says_none_where_there_is_none(dashboard: Dashboard) -> None:
-    """Before what it needs: an empty panel is good news there, and not a lack of data."""
+    """Before what it needs: an empty panel is good news there, or a lack of data."""
     for panel in dashboard.panels:
         if _dues(panel) == {"with a fault"}:
-            assert panel.no_data.startswith("None "), panel.title
+            assert re.match(r"No(ne .*| remarks)\. Also empty w", panel.no_data), panel.title
 
 
 def _override_units(panel: dict[str, Any]) -> set[str]:
@@ -88,7 +89,8 @@ def test_targets_are_whole(model: dict[str, Any]) -> None:
         for transformation in panel.get("transformations", ()):
             assert transformation["id"] in TRANSFORMATIONS
             renamed = transformation["options"].get("renameByName", {})
-            assert renamed.keys() <= {"Value", *(f"Value #{letter}" for letter in letters)}
+            values = {name for name in renamed if name.startswith("Value")}
+            assert values <= {"Value", *(f"Value #{letter}" for letter in letters)}
 
 
 TABLES = [panel for dashboard in DASHBOARDS for panel in dashboard.panels if isinstance(panel, Table)]
@@ -99,8 +101,10 @@ def test_tables_have_distinct_columns(table: Table) -> None:
     """No column is hidden by another of its name; links and the order of lines are about what is shown."""
     names = [*table.labels, *(column.title for column in table.columns)]
 
-    assert len(names) == len(set(names))
-    assert {*table.links, *table.label_names, *table.widths} <= set(table.labels)
+    heads = [heading(name) for name in names]
+    assert len(heads) == len(set(heads))
+    assert not any("_" in head or head[:1].islower() for head in heads), "the name of a label as a head"
+    assert {*table.links, *table.label_names, *table.wrapped} <= set(table.labels)
     assert set(table.sort_by) <= set(names)
     assert set(table.first) <= {column.title for column in table.columns}
 
@@ -134,7 +138,7 @@ def test_columns_of_numbers_have_units() -> None:
             if any(one["id"] == "unit" for one in override["properties"])
         }
         if isinstance(panel, Table):
-            assert units == {column.title for column in panel.columns if column.title}, panel.title
+            assert units == {heading(column.title) for column in panel.columns if column.title}, panel.title
         if isinstance(panel, Matrix):
             assert units == {"number"}, panel.title
 
@@ -188,6 +192,14 @@ def test_panels_do_not_overlap(model: dict[str, Any]) -> None:
         assert beside or below, f"{one} and {other}"
 
 
+@every_dashboard
+def test_no_hole_is_left(model: dict[str, Any]) -> None:
+    """Panels cover all that is between the headings of rows, as wide as the page."""
+    boxes = [one["gridPos"] for one in _rows_and_panels(model)]
+
+    assert sum(box["w"] * box["h"] for box in boxes) == 24 * max(box["y"] + box["h"] for box in boxes)
+
+
 def _rows_and_panels(model: dict[str, Any]) -> list[dict[str, Any]]:
     """Each once, also what stands in collapsed rows."""
     return [*(panel for panel in model["panels"] if panel["type"] == "row"), *panels_of(model)]
@@ -222,15 +234,61 @@ def test_variables_are_as_the_linter_wants_them(model: dict[str, Any]) -> None:
             assert one["refresh"] == 2
             assert one["datasource"]["uid"] == "${datasource}"
             assert one["definition"].startswith("label_values(")
-            assert one["multi"] == one["includeAll"] == (one["allValue"] in {".+", ".*"})
+            assert one["multi"] == one["includeAll"] == (one.get("allValue") in {".+", ".*"})
     assert by_name["cluster"]["allValue"] == ".*", "a site without clusters has series without the label"
     assert by_name["job"]["allValue"] == ".+"
-    assert by_name["instance"]["allValue"] == (".+" if model["uid"] == "commwatch-fleet" else None)
+    assert by_name["instance"].get("allValue") == (".+" if model["uid"] == "commwatch-fleet" else None)
 
 
 @pytest.mark.parametrize("uid", sorted(models()))
 def test_a_dashboard_opens_with_few_panels(uid: str) -> None:
-    """A node's with 16: each one that is open asks Prometheus at once. The others have 30 at most."""
+    """A node's with 16: each one that is open asks Prometheus at once. The others have 30 at most.
+
+    A node's has 30 in all.
+    """
     opened = [panel for panel in models()[uid]["panels"] if panel["type"] != "row"]
 
     assert len(opened) <= (16 if uid == "commwatch-node" else 30)
+    assert uid != "commwatch-node" or len(list(panels_of(models()[uid]))) <= 30
+
+
+def test_lines_are_sorted_by_gpu_and_link_as_numbers() -> None:
+    """Where a table is sorted by GPU or link these are numbers, so that link 10 is behind link 9.
+
+    Links that are missing or have errors come before all others.
+    """
+    for model in models().values():
+        for panel in panels_of(model):
+            order = [one["displayName"] for one in panel["options"].get("sortBy", ())]
+            numbers = [
+                conversion["targetField"]
+                for one in panel.get("transformations", ())
+                if one["id"] == "convertFieldType"
+                for conversion in one["options"]["conversions"]
+            ]
+            assert [heading(name) for name in numbers] == [head for head in order if head in {"GPU", "Link"}]
+    (links,) = [panel for panel in panels_of(models()["commwatch-node"]) if panel["title"] == "Links"]
+    assert [(one["displayName"], one["desc"]) for one in links["options"]["sortBy"]] == [
+        ("Missing", True), ("Errors within an hour", True), ("Recoveries within an hour", True),
+        ("GPU", False), ("Link", False),
+    ]  # fmt: skip
+
+
+def test_findings_have_severity_title_and_first_step() -> None:
+    """Each code is ranked by its severity, once, and has its title and its first step; the most severe come first."""
+    (panel,) = [one for one in panels_of(models()["commwatch-node"]) if one["title"] == "Findings"]
+    ranked = re.findall(r'(\d) \* max by [^{]*\{[^}]*code=~"([^"]*)"', panel["targets"][0]["expr"])
+    words = {"3": "critical", "2": "warning", "1": "info"}
+    severity_of = {code: words[rank] for rank, codes in ranked for code in codes.split("|")}
+    mapped = {
+        override["matcher"]["options"]: one["value"][0]["options"]
+        for override in panel["fieldConfig"]["overrides"]
+        for one in override["properties"]
+        if one["id"] == "mappings"
+    }
+
+    assert severity_of == {code.name: code.severity for code in CODES.values()}
+    for code in CODES.values():
+        assert mapped["title"][code.name]["text"] == code.title
+        assert mapped["next_step"][code.name]["text"] == code.next_step
+    assert panel["options"]["sortBy"][0] == {"displayName": "Severity", "desc": True}

@@ -16,7 +16,7 @@ from commwatch.generate.dashboards.panels import Column, Dashboard, Due, Panel, 
 RANGE_SECONDS = 3000
 """Of the time that is shown."""
 MACROS = {"__rate_interval": "4m", "__interval": "15s", "__range": f"{RANGE_SECONDS}s"}
-_VARIABLE = re.compile(r"\$\{?(\w+)\}?")
+_VARIABLE = re.compile(r"\$\{?([a-z_]\w*)\}?")
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,8 @@ class Prometheus:
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self._listen = f"127.0.0.1:{free.getsockname()[1]}"
-        self._address = f"http://{self._listen}"
-        self._base = f"{self._address}/api/v1"
+        self.address = f"http://{self._listen}"
+        self._base = f"{self.address}/api/v1"
         self._folder = folder
         self._configuration = folder / "prometheus.yml"
         self._configuration.write_text(json.dumps(settings))
@@ -71,7 +71,7 @@ class Prometheus:
 
     def reload(self) -> None:
         """Have it read its configuration and its rules again."""
-        reload = f"{self._address}/-/reload"
+        reload = f"{self.address}/-/reload"
         self.until(lambda: urllib.request.urlopen(reload, data=b"", timeout=PATIENCE_SECONDS).status == 200)
 
     def scrape(self, target: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from commwatch.commands.command import command
+from commwatch.commands.command import command, option
 from commwatch.commands.site_options import SITE_OPTIONS, read_site, write_files
 from commwatch.config.settings import Config
 from commwatch.errors import UsageError
@@ -16,6 +16,7 @@ from commwatch.errors import UsageError
     "Writes the dashboards as JSON files into a folder that Grafana provisions.",
     "commwatch dashboards --output /var/lib/grafana/dashboards/commwatch",
     *SITE_OPTIONS,
+    option("--share", action="store_true", help="in Grafana's form for sharing: an import asks for the data source"),
     reads_settings=False,
     prints_json=False,
 )
@@ -25,4 +26,4 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if args.output is None:
         raise UsageError("dashboards: name the folder: --output DIR")
     site, _, thresholds = read_site(args)
-    return write_files(args.output, files(thresholds, site), "commwatch-*.json", check=args.check)
+    return write_files(args.output, files(thresholds, site, share=args.share), "commwatch-*.json", check=args.check)

@@ -10,20 +10,27 @@ from commwatch.generate.alert_rules import Site
 from commwatch.generate.dashboards.fleet import FLEET
 from commwatch.generate.dashboards.grafana import Renderer
 from commwatch.generate.dashboards.link import LINK
-from commwatch.generate.dashboards.node import NODE
+from commwatch.generate.dashboards.node import JOBS, NETWORK, NODE
 from commwatch.generate.dashboards.pairs import PAIRS
-from commwatch.generate.dashboards.panel_json import Json
+from commwatch.generate.dashboards.panel_json import Json, shared
 from commwatch.generate.dashboards.panels import INSTANCE
 
-DASHBOARDS = (FLEET, NODE, PAIRS, LINK)
+DASHBOARDS = (FLEET, NODE, PAIRS, LINK, NETWORK, JOBS)
 
 
-def files(thresholds: Thresholds, site: Site) -> dict[str, str]:
-    """All dashboards by the name of their file."""
+def files(thresholds: Thresholds, site: Site, *, share: bool = False) -> dict[str, str]:
+    """All dashboards by the name of their file.
+
+    Args:
+        thresholds: the limits.
+        site: where the runbooks are.
+        share: in the form in which Grafana exports dashboards for others: its import asks for the data source.
+    """
     models = {
         one.uid: Renderer(thresholds, site, of_one_node=INSTANCE in one.variables).dashboard(one) for one in DASHBOARDS
     }
-    return {f"{uid}.json": _one_panel_a_line(model) for uid, model in models.items()}
+    made = {uid: shared(model) if share else model for uid, model in models.items()}
+    return {f"{uid}.json": _one_panel_a_line(model) for uid, model in made.items()}
 
 
 def _one_panel_a_line(model: Json) -> str:

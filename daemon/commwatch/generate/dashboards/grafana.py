@@ -21,6 +21,7 @@ from commwatch.generate.dashboards.panel_json import (
     kind_of,
     mappings,
     matrix_cells,
+    of_none,
     override,
     page_links,
     places,
@@ -28,6 +29,8 @@ from commwatch.generate.dashboards.panel_json import (
     runbooks_link,
 )
 from commwatch.generate.dashboards.panels import (
+    NUMBERS,
+    WIDTHS,
     Column,
     Dashboard,
     Heat,
@@ -39,6 +42,7 @@ from commwatch.generate.dashboards.panels import (
     Stat,
     Table,
     Variable,
+    heading,
 )
 
 SCHEMA = 39
@@ -163,7 +167,9 @@ class Renderer:
 
     def _variable(self, variable: Variable) -> Json:
         query = f"label_values({self.expression(variable.values)})"
-        several = bool(variable.all_values)
+        several: Json = {}
+        if variable.all_values:
+            several = {"allValue": variable.all_values, "current": {"text": ["All"], "value": ["$__all"]}}
         return {
             "type": "query",
             "name": variable.name,
@@ -174,10 +180,9 @@ class Renderer:
             "refresh": 2,
             "regex": "",
             "sort": _NUMERICAL if variable.name in {"gpu", "link"} else _ALPHABETICAL,
-            "multi": several,
-            "includeAll": several,
-            "allValue": variable.all_values or None,
-            "current": {"text": ["All"], "value": ["$__all"]} if several else {},
+            "multi": bool(several),
+            "includeAll": bool(several),
+            **several,
             "options": [],
             "hide": 0,
             "skipUrlSync": False,
@@ -214,6 +219,8 @@ class Renderer:
             "mappings": mappings(panel.names),
             "custom": made.pop("custom", {}),
         }
+        if isinstance(panel, Stat):
+            defaults["mappings"] += [of_none(defaults["noValue"], "text")]
         limits = {"min": panel.minimum, "max": panel.maximum}
         defaults |= {name: limit for name, limit in limits.items() if limit is not None}
         if isinstance(panel, Series) and panel.scale is not None:
@@ -268,9 +275,16 @@ class Renderer:
                 properties.append({"id": "links", "value": [cell_link(table.links[label], self._site.runbooks)]})
             if label in table.label_names:
                 properties.append({"id": "mappings", "value": mappings(table.label_names[label])})
+            if label in table.wrapped:
+                # The first for Grafana 12 and before.
+                properties.append({"id": "custom.cellOptions", "value": {"type": "auto", "wrapText": True}})
+                properties.append({"id": "custom.wrapText", "value": True})
+            elif label in table.label_names:
                 properties.append({"id": "custom.cellOptions", "value": {"type": "color-text"}})
-            if label in table.widths:
-                properties.append({"id": "custom.width", "value": table.widths[label]})
+            if label in WIDTHS:
+                properties.append({"id": "custom.width", "value": WIDTHS[label]})
+            if label in table.order and label in NUMBERS:
+                properties.append({"id": "custom.align", "value": "left"})
             made += [override(label, properties)] if properties else []
         return made
 
@@ -282,7 +296,10 @@ class Renderer:
             properties.append({"id": "thresholds", "value": self._thresholds(column.scale)})
         if column.scale is not None or column.names:
             properties.append({"id": "custom.cellOptions", "value": {"type": "color-text"}})
-        return override(column.title, properties)
+        if column.title in WIDTHS:
+            properties.append({"id": "custom.width", "value": WIDTHS[column.title]})
+            properties.append({"id": "custom.align", "value": "left"})
+        return override(heading(column.title), properties)
 
     def _thresholds(self, scale: Scale | None) -> Json:
         scale = scale or Scale("text", ())

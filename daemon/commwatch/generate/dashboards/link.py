@@ -82,14 +82,16 @@ _STATE = PanelRow("State", (
           no_data=NEEDS_NVLINK, width=12, height=10),
 ))  # fmt: skip
 
+_NOMINAL = Query("max(gpu:commwatch_nvlink_link_capacity_bytes_per_second:mean{@gpu@})", "nominal rate of a link")
+
 _TRAFFIC = PanelRow("Traffic", (
     Series(title="Sent", description="Payload that each link sent.",
            queries=(Query("max by (link) (rate(commwatch_nvlink_transmit_bytes_total{@link@}[$__rate_interval]))",
-                          "link {{link}}"),),
+                          "link {{link}}"), _NOMINAL),
            unit="Bps", no_data=NEEDS_NVLINK, alerts=("CommwatchNvlinkBelowSiblings",)),
     Series(title="Received", description="Payload that each link received.",
            queries=(Query("max by (link) (rate(commwatch_nvlink_receive_bytes_total{@link@}[$__rate_interval]))",
-                          "link {{link}}"),),
+                          "link {{link}}"), _NOMINAL),
            unit="Bps", no_data=NEEDS_NVLINK, alerts=("CommwatchNvlinkBelowSiblings",)),
     Series(title="Number of the slowest link",
            description="The link that fell furthest behind those that lead to the same place.",
@@ -139,7 +141,7 @@ _ERRORS = PanelRow("Errors and recoveries", (
                           due="elsewhere"),),
            scale=high_is_bad("nvlink_recoveries_per_day", "warning", "CommwatchNvlinkRecovering"),
            alerts=("CommwatchNvlinkRecoveriesRising",),
-           no_data="No link retrained. Needs the recording rules of alerts/rules."),
+           no_data="None retrained. Also empty without the recording rules of alerts/rules."),
     Series(title="Xids of the GPU", description="Errors that the driver reported of this GPU within an hour, by code.",
            queries=(Query(new_events("commwatch_gpu_xid_events_total", "@gpu@", "xid"), "Xid {{xid}}",
                           due="with a fault"),),

@@ -1,9 +1,10 @@
-"""One node: what is wrong, then its parts, each over time on the same axis as clocks, Xids and jobs."""
+"""One node on three pages: what is wrong and its parts; its network; its probes and jobs."""
 
 from __future__ import annotations
 
+from commwatch.generate.dashboards.node_jobs import JOBS_ROW, OURSELVES
 from commwatch.generate.dashboards.node_links import FABRIC, LINK_TABLE, NVLINK, PCIE
-from commwatch.generate.dashboards.node_network import NETWORK
+from commwatch.generate.dashboards.node_network import PORTS
 from commwatch.generate.dashboards.node_probes import BETWEEN_NODES, PROBE_TABLE, PROBES
 from commwatch.generate.dashboards.panels import (
     CLUSTER,
@@ -19,100 +20,107 @@ from commwatch.generate.dashboards.panels import (
     States,
     Table,
     any_is_bad,
-    high_is_bad,
-    more_is_bad,
 )
 from commwatch.generate.dashboards.words import (
-    AGE,
     ALERT_TABLE_LINKS,
     ALERT_TABLE_NAMES,
     ALERT_TABLE_ORDER,
-    ALERT_TABLE_WIDTHS,
-    ANOMALY,
     BUSY,
-    FIRING,
+    FINDINGS,
+    FIRST_STEPS,
     GPU_LINK,
     GPU_STATE,
-    NEEDS_DAEMON,
     NEEDS_SCORE,
     NOT_SEEN,
     RECOVERY,
     SCORE,
     SEEN,
+    SEVERITY_RANKS,
     SIMULATED,
     STAT_DAEMON,
-    STAT_NVLINK,
     STAT_PROBES,
     STAT_RULES,
+    TITLES,
     UP,
+    firing,
     new_events,
     zero_with_rules,
 )
 
-_MISSING = 'sum(clamp_min(commwatch_expected{{@node@, kind="{kind}"}} - commwatch_present{{@node@, kind="{kind}"}}, 0))'
+
+def _missing(kind: str) -> str:
+    parts = f'{{@node@, kind="{kind}"}}'
+    return f"sum(clamp_min(commwatch_expected{parts} - commwatch_present{parts}, 0))"
 
 
-def _missing(title: str, kind: str, severity: str, alert: str, never_seen: str, needs: str) -> Stat:
-    return Stat(
-        title=title,
-        description=f"{title}: expected by configuration or because they were stable, and not here and up now.",
-        queries=(Query(_MISSING.format(kind=kind), due="with RDMA" if kind == "rdma_port" else "always"),),
-        scale=any_is_bad(severity, alert), no_data=needs, alerts=(never_seen,),
-    )  # fmt: skip
-
+_DAEMON = Stat(title="Daemon",
+     description="Whether the last scrape reached the daemon of this node, or node_exporter where that passes on a"
+                 " file of the daemon.",
+     queries=(Query(UP),), names=SEEN, no_data=STAT_RULES,
+     alerts=("CommwatchDaemonDown", "CommwatchTextfileStale"))  # fmt: skip
+_DATA = Stat(title="Data", description="Whether the values on this page come from hardware or from a simulated node.",
+     queries=(Query("commwatch_simulated{@node@}"),), names=SIMULATED, no_data=STAT_DAEMON)  # fmt: skip
+_FIRING = Stat(title="Pages and tickets", description="Alerts of severity critical and warning that fire on this node.",
+     queries=(Query(zero_with_rules('count(ALERTS{@node_alerts@, alertstate="firing",'
+                                    ' severity=~"critical|warning"})')),),
+     scale=any_is_bad("warning"), no_data=STAT_RULES)  # fmt: skip
+_MAINTENANCE = Stat(title="Maintenance",
+     description="Whether the daemon is paused: it then reads no driver, and alerts are silenced.",
+     queries=(Query("max(commwatch_maintenance{@node@})"),),
+     names={0: ("no", "green"), 1: ("maintenance", "blue")}, no_data=STAT_DAEMON,
+     alerts=("CommwatchMaintenanceLong",))  # fmt: skip
+_HEAD = PanelRow("Node", (_DAEMON, _DATA, _FIRING, _MAINTENANCE))
+"""Of the pages of details."""
 
 _VERDICT = PanelRow("Verdict", (
-    Stat(title="Daemon",
-         description="Whether the last scrape reached the daemon of this node, or node_exporter where that passes on a"
-                     " file of the daemon.",
-         queries=(Query(UP),), names=SEEN, no_data=STAT_RULES,
-         alerts=("CommwatchDaemonDown", "CommwatchTextfileStale")),
-    Stat(title="Data", description="Whether the values on this page come from hardware or from a simulated node.",
-         queries=(Query("commwatch_simulated{@node@}"),), names=SIMULATED, no_data=STAT_DAEMON),
-    Stat(title="Pages and tickets", description="Alerts of severity critical and warning that fire on this node.",
-         queries=(Query(zero_with_rules('count(ALERTS{@node_alerts@, alertstate="firing",'
-                                        ' severity=~"critical|warning"})')),),
-         scale=any_is_bad("warning"), no_data=STAT_RULES),
+    _DAEMON,
+    _DATA,
+    _FIRING,
     Stat(title="Score", description="Communication score: @score_excellent_ratio:percent@ and up is excellent,"
                      " @score_good_ratio:percent@ and up good.",
          queries=(Query("commwatch_communication_score_ratio{@node@}"),), unit="percentunit", scale=SCORE,
          no_data=STAT_PROBES),
-    _missing("GPUs missing", "gpu", "critical", "CommwatchGpuLost", "CommwatchPartsNeverSeen",
-             "Needs the NVIDIA driver."),
-    _missing("NVLinks missing", "nvlink", "critical", "CommwatchNvlinkDown", "CommwatchPartsNeverSeen", STAT_NVLINK),
-    _missing("RDMA ports missing", "rdma_port", "critical", "CommwatchRdmaPortDown", "CommwatchPortsNeverSeen",
-             "Needs RDMA ports."),
+    Stat(title="Missing",
+         description="Parts that are expected, by configuration or because they were stable, and not here and up now.",
+         queries=(
+             Query(_missing("gpu"), "GPUs"),
+             Query(_missing("nvlink"), "NVLinks"),
+             Query(_missing("rdma_port"), "RDMA ports", due="with RDMA"),
+         ),
+         scale=any_is_bad("critical"), width=6, no_data="Needs GPUs, NVLinks or RDMA ports.",
+         alerts=("CommwatchGpuLost", "CommwatchNvlinkDown", "CommwatchRdmaPortDown", "CommwatchPartsNeverSeen",
+                 "CommwatchPortsNeverSeen")),
     Stat(title="Less than equals",
          description="GPUs with fewer NVLinks, lanes or generations than the others of their model, or than GPUs of"
                      " their name have; a GPU counts once for each.",
-         queries=(Query("sum({__name__=~\"commwatch_gpu_below_(equals|product)\", @node@} > bool 0)"),),
-         scale=any_is_bad("warning", "CommwatchStaticAsymmetry"), no_data="Needs equals.",
+         queries=(Query("count(commwatch_gpu_below_equals{@node@} > 0 or commwatch_gpu_below_product{@node@} > 0)"
+                        " or 0 * count(commwatch_gpu_below_equals{@node@} or commwatch_gpu_below_product{@node@})"),),
+         scale=any_is_bad("warning", "CommwatchStaticAsymmetry"), no_data="Needs two equal GPUs.",
          alerts=("CommwatchGpuBelowProduct",)),
-    Stat(title="Maintenance",
-         description="Whether the daemon is paused: it then reads no driver, and alerts are silenced.",
-         queries=(Query("max(commwatch_maintenance{@node@})"),),
-         names={0: ("no", "green"), 1: ("maintenance", "blue")}, no_data=STAT_DAEMON,
-         alerts=("CommwatchMaintenanceLong",)),
+    _MAINTENANCE,
+    Table(title="Findings",
+          description="Open findings with severity and first step of their code; those of the very case are on the"
+                      " node's own page. A fault that explains another finding stands at that one, as its cause.",
+          first=("severity",),
+          labels=("title", "component", "next_step"),
+          columns=(Column("severity", FINDINGS, names=SEVERITY_RANKS, due="with a fault"),),
+          label_names={"title": TITLES, "next_step": FIRST_STEPS}, wrapped=("next_step",),
+          sort_by={"severity": "down", "title": "up"}, height=13,
+          no_data="None is open. Also empty without a daemon that answers."),
     Table(title="Alerts",
           description="Alerts of severity critical and warning that fire, and since when their sign was there.",
           first=("since",),
-          labels=("severity", "alertname", "gpu", "link", "device", "port", "probe", "about", "simulated", "instance",
-                  "cluster", "job"),
-          columns=(Column("since", FIRING, unit="dateTimeFromNow", due="with a fault"),),
-          links=ALERT_TABLE_LINKS, label_names=ALERT_TABLE_NAMES, widths=ALERT_TABLE_WIDTHS,
-          sort_by=ALERT_TABLE_ORDER, width=12, height=8,
-          no_data="None fires. It needs the rules of alerts/rules in this Prometheus."),
-    Table(title="Findings",
-          description="Open findings. A fault that explains another finding stands at that one, as its cause.",
-          labels=("code", "component", "instance", "cluster", "job"),
-          columns=(Column("", "max by (cluster, job, instance, code, component) (commwatch_finding{@node@} == 1)",
+          labels=("severity", "alertname", "about", "simulated"),
+          columns=(Column("since", firing("alertname, severity, simulated"), unit="dateTimeFromNow",
                           due="with a fault"),),
-          width=12, height=8, no_data="None is open. It needs a daemon that answers."),
+          links={"alertname": ALERT_TABLE_LINKS["alertname"]}, label_names=ALERT_TABLE_NAMES,
+          sort_by=ALERT_TABLE_ORDER,
+          no_data="None fires. Also empty without the rules of alerts/rules in this Prometheus."),
     States(title="Findings over time", description="When each finding was open.",
            queries=(Query("max by (code, component) (commwatch_finding{@node@} == 1)", "{{code}} {{component}}",
                           due="with a fault"),),
            names={1: ("open", "orange")}, width=12,
-           no_data="None was open in this time. It needs a daemon that answers."),
+           no_data="None was open in this time. Also empty without a daemon that answers."),
     Series(title="Score over time", description="Communication score and its four parts.",
            queries=(
                Query("commwatch_communication_score_ratio{@node@}", "score"),
@@ -126,11 +134,11 @@ _GPU_TABLE = Table(
     labels=("gpu", "pci_bus_id", "name", "uuid", "serial"),
     columns=(
         Column("state", "max by (gpu, pci_bus_id) (commwatch_gpu_state{@gpu@})", names=GPU_STATE),
-        Column("job", "max by (gpu, pci_bus_id) (commwatch_gpu_busy{@gpu@})", names=BUSY),
+        Column("in use", "max by (gpu, pci_bus_id) (commwatch_gpu_busy{@gpu@})", names=BUSY),
         Column("memory used", "max by (gpu, pci_bus_id) (commwatch_gpu_memory_used_bytes{@gpu@})", unit="bytes"),
         Column("temperature", "max by (gpu, pci_bus_id) (commwatch_gpu_temperature_celsius{@gpu@})", unit="celsius"),
         Column("power", "max by (gpu, pci_bus_id) (commwatch_gpu_power_watts{@gpu@})", unit="watt"),
-        Column("driver asks for", "max by (gpu, pci_bus_id) (commwatch_gpu_recovery_action{@gpu@})", names=RECOVERY),
+        Column("asked for", "max by (gpu, pci_bus_id) (commwatch_gpu_recovery_action{@gpu@})", names=RECOVERY),
         Column("Xids within a day",
                "sum by (gpu, pci_bus_id) (round(increase(commwatch_gpu_xid_events_total{@gpu@}[1d])))"),
         Column("", "max by (gpu, pci_bus_id, name, uuid, serial) (commwatch_gpu_info{@gpu@})"),
@@ -146,22 +154,22 @@ _GPUS = PanelRow("GPUs, clocks and Xids", (
            description="When no GPU could be read through the NVIDIA driver, and why.",
            queries=(Query("max by (reason) (commwatch_driver_unusable{@node@} == 1)", "{{reason}}", due="elsewhere"),),
            names={1: ("cannot be used", "red")}, alerts=("CommwatchDriverUnusable",),
-           no_data="None in this time. Needs GPUs of NVIDIA."),
+           no_data="None in this time. Also empty without GPUs of NVIDIA.", width=6),
     States(title="Busy", description="GPUs that a job is on. Probes run only while none is busy.",
            queries=(Query("max by (gpu) (commwatch_gpu_busy{@gpu@})", "GPU {{gpu}}"),), names=BUSY,
-           no_data="Needs the NVIDIA driver."),
+           no_data="Needs the NVIDIA driver.", width=6),
     States(title="What slows GPUs down",
            description="When heat, a brake or a fault of power held the clocks of a GPU down.",
            queries=(Query('max by (gpu, reason) (commwatch_gpu_clocks_event_reason{@gpu@, reason=~'
                           '"hw_slowdown|sw_thermal_slowdown|hw_thermal_slowdown|hw_power_brake_slowdown"} == 1)',
                           "GPU {{gpu}} {{reason}}", due="with a fault"),),
            names={1: ("slowed down", "orange")}, alerts=("CommwatchGpuSlowedDown",),
-           no_data="None was slowed down in this time. Needs the NVIDIA driver."),
+           no_data="None was slowed down in this time. Also empty without the NVIDIA driver.", width=6),
     Series(title="Xids", description="Errors that the driver reported within an hour, by code.",
            queries=(Query(new_events("commwatch_gpu_xid_events_total", "@gpu@", "gpu, xid"),
                           "GPU {{gpu}} Xid {{xid}}", due="with a fault"),),
            alerts=("CommwatchXidFabric", "CommwatchXidFatal", "CommwatchXidGpu", "CommwatchXidNonfatal"),
-           no_data=NOT_SEEN),
+           no_data=NOT_SEEN, width=6),
     Series(title="Temperature", description="Temperature of each GPU's core.",
            queries=(Query("max by (gpu) (commwatch_gpu_temperature_celsius{@gpu@})", "GPU {{gpu}}"),), unit="celsius",
            minimum=None, no_data="Needs the NVIDIA driver."),
@@ -173,131 +181,26 @@ _GPUS = PanelRow("GPUs, clocks and Xids", (
            no_data="Needs the NVIDIA driver."),
 ), collapsed=True)  # fmt: skip
 
-_JOBS = PanelRow("Jobs", (
-    Series(title="Errors in the logs of jobs",
-           description="Errors within @nccl_log_errors_window_seconds:duration@ by what they are about;"
-                       " docs/using/nccl-logs.md.",
-           queries=(Query("sum by (category) (category:commwatch_nccl_log_errors:increase{@node@})", "{{category}}",
-                          due="elsewhere"),),
-           scale=high_is_bad("nccl_log_errors_min", "warning", "CommwatchNcclErrors"),
-           no_data="None were seen. Needs logs that the configuration names (sources.nccl_logs)."),
-    Series(title="Jobs without the fast transport",
-           description="Logs within an hour of jobs that left RDMA, GPUDirect or NVLink of this node, by why;"
-                       " docs/using/nccl-logs.md.",
-           queries=(Query("sum by (kind) (round(increase(commwatch_nccl_log_transport_fallbacks_total{@node@}[1h])))"
-                          " > 0", "{{kind}}", due="with a fault"),),
-           alerts=("CommwatchNcclTransportFallback",),
-           no_data="None was seen. Needs logs that the configuration names (sources.nccl_logs)."),
-    Series(title="Logs that are followed", description="Logs of NCCL jobs that the daemon reads.",
-           queries=(Query("commwatch_nccl_log_files{@node@}", "logs", due="elsewhere"),),
-           no_data="Needs logs that the configuration names (sources.nccl_logs)."),
-    Table(title="Settings",
-          description="Remarks on the NCCL settings of the processes on the GPUs; docs/using/nccl-settings.md.",
-          labels=("severity", "variable", "remark"),
-          columns=(Column("processes",
-                          "max by (severity, variable, remark) (commwatch_nccl_setting_processes{@node@}) > 0",
-                          due="with a fault"),),
-          alerts=("CommwatchNcclSettingHarmful",), width=8, height=8,
-          no_data="None is remarked on. It needs a job on the node."),
-    Series(title="What jobs wait for",
-           description="Use that at least 8 of a job's last 10 min reached; of the GPUs what they did not exceed.",
-           queries=(
-               Query("max by (gpu) (commwatch_gpu_job_recent_use_high_ratio{@gpu@})", "GPU {{gpu}} computes",
-                     due="elsewhere"),
-               Query("max by (gpu) (commwatch_gpu_job_nvlink_recent_use_low_ratio{@gpu@})", "GPU {{gpu}} NVLink",
-                     due="elsewhere"),
-               Query("max by (gpu) (commwatch_gpu_job_pcie_recent_use_low_ratio{@gpu@})", "GPU {{gpu}} PCIe",
-                     due="elsewhere"),
-               Query("max(commwatch_gpu_job_network_recent_use_low_ratio{@node@})", "network", due="elsewhere"),
-           ), unit="percentunit", scale=high_is_bad("job_link_bound_ratio", "warning", "CommwatchJobHeldUp"),
-           no_data="Needs a job that has been on the node for 10 min."),
-    Series(title="Stuck jobs",
-           description="Time since a job last moved data while its kernels only wait, at its lowest GPU.",
-           queries=(Query("max by (gpu) (commwatch_job_stuck_seconds{@gpu@})", "job on GPU {{gpu}}", due="elsewhere"),),
-           unit="s", scale=high_is_bad("job_stuck_seconds", "warning", "CommwatchJobStuck"),
-           alerts=("CommwatchJobHung",),
-           no_data="Needs a job that moved data for 10 min, and all signals (commwatch_job_stuck_unread)."),
-    States(title="Which job", description="The Slurm job or the Kubernetes pod on each GPU, by number or UID.",
-           queries=(Query("max by (gpu, scheduler, job_id) (commwatch_gpu_job_info{@gpu@})",
-                          "GPU {{gpu}} {{scheduler}} {{job_id}}", due="elsewhere"),),
-           names={1: ("on the GPU", "blue")},
-           no_data="Needs daemons that name jobs (jobs.identity), which they do not by default."),
-), collapsed=True)  # fmt: skip
-
-_OURSELVES = PanelRow("commwatch on this node", (
-    Table(title="Collectors", description="What the daemon reads, how old it is, and what it takes.",
-          labels=("collector",),
-          columns=(
-              Column("reads all", "max by (collector) (commwatch_collector_success{@node@})",
-                     names={0: ("fails", "orange"), 1: ("yes", "green")}),
-              Column("age", "max by (collector) (time() - commwatch_collector_last_success_timestamp_seconds{@node@})",
-                     unit="s"),
-              Column("of the age allowed", AGE, unit="percentunit", scale=any_is_bad("warning", "CommwatchDataStale")),
-              Column("interval", "max by (collector) (commwatch_collector_interval_seconds{@node@})", unit="s"),
-              Column("takes", "max by (collector) (commwatch_collector_duration_seconds{@node@})", unit="s"),
-              Column("errors within an hour",
-                     "sum by (collector) (round(increase(commwatch_collector_errors_total{@node@}[1h])))",
-                     scale=any_is_bad("info"), due="with a fault"),
-          ),
-          alerts=("CommwatchCollectorFailing", "CommwatchDataStale"), width=12, no_data=NEEDS_DAEMON),
-    States(title="Sources without a current reading",
-           description="When a source of this node gave no reading for two of its intervals.",
-           queries=(Query("max by (source) (commwatch_source_unread{@node@})", "{{source}}"),),
-           names={0: ("read", "green"), 1: ("not read", "red")}, alerts=("CommwatchSourceUnread",),
-           no_data=NEEDS_DAEMON),
-    Table(title="Devices that cannot be read whole",
-          description="Devices of which a collector does not read all that it should.",
-          labels=("device", "collector", "reason"),
-          columns=(Column("", "max by (device, collector, reason) (commwatch_collector_device_failing{@node@})",
-                          due="with a fault"),),
-          alerts=("CommwatchDeviceUnread",), width=12, no_data="None is unread. It needs a daemon that answers."),
-    Table(title="Counters that cannot be trusted",
-          description="Counters of hardware that answer blank, stand still while others count, or are at their end.",
-          labels=("source", "device", "counter"),
-          columns=(Column("state", "max by (source, device, counter) (commwatch_counters_anomaly{@node@})",
-                          names=ANOMALY, due="with a fault"),),
-          alerts=("CommwatchRdmaCounterSaturated",), width=12,
-          no_data="None is doubted. It needs NVLink, RDMA or Ethernet counters."),
-    States(title="Configuration",
-           description="Whether the configuration on disk was taken into force when it was read last.",
-           queries=(Query("commwatch_config_last_reload_successful{@node@}", "configuration"),),
-           names={0: ("refused", "orange"), 1: ("in force", "green")}, alerts=("CommwatchConfigReloadFailing",),
-           no_data=NEEDS_DAEMON),
-    Series(title="What the daemon missed",
-           description="Within an hour: rules that failed, messages of the kernel log that were lost, steps of the"
-                       " clock.",
-           queries=(
-               Query("sum by (rule) (round(increase(commwatch_finding_rule_errors_total{@node@}[1h])) > 0)",
-                     "rule {{rule}}", due="elsewhere"),
-               Query("round(increase(commwatch_kernel_log_losses_total{@node@}[1h]))", "kernel log"),
-               Query("round(increase(commwatch_clock_steps_total{@node@}[1h]))", "clock steps"),
-           ),
-           scale=any_is_bad("warning", "CommwatchRuleFailing"),
-           alerts=("CommwatchKernelLogLost", "CommwatchClockStepped"), no_data=NEEDS_DAEMON),
-    Series(title="CPU", description="CPU time of commwatch's processes.",
-           queries=(Query("sum by (process) (rate(commwatch_process_cpu_seconds_total{@node@}[$__rate_interval]))",
-                          "{{process}}", due="elsewhere"),),
-           unit="percentunit", no_data=NEEDS_DAEMON),
-    Series(title="Memory", description="Resident memory of commwatch's processes.",
-           queries=(Query("sum by (process) (commwatch_process_resident_memory_bytes{@node@})", "{{process}}",
-                          due="elsewhere"),),
-           unit="bytes", no_data=NEEDS_DAEMON),
-    Series(title="Workers that hang", description="Processes that have not come back from a driver.",
-           queries=(Query("sum by (worker) (commwatch_worker_stuck{@node@})", "{{worker}}", due="elsewhere"),),
-           scale=any_is_bad("warning", "CommwatchWorkerStuck"), no_data=NEEDS_DAEMON),
-    Series(title="Workers that were replaced",
-           description="Processes that crashed or did not answer in time, within an hour.",
-           queries=(Query("sum by (worker) (round(increase(commwatch_worker_restarts_total{@node@,"
-                          " reason=~\"crashed|deadline\"}[1h])))", "{{worker}}", due="elsewhere"),),
-           scale=more_is_bad("worker_restarts_per_hour", "warning", "CommwatchWorkerRestarting"), no_data=NEEDS_DAEMON),
-), collapsed=True)  # fmt: skip
-
 _PARTS = PanelRow("GPUs, links and probes", (_GPU_TABLE, LINK_TABLE, PROBE_TABLE))
 
 NODE = Dashboard(
     uid="commwatch-node",
     title="commwatch / Node",
-    description="One node: verdict, links, PCIe, network, probes, and GPUs on one time axis.",
+    description="One node: verdict, GPUs, links and probes.",
     variables=(CLUSTER, JOB, INSTANCE, GPUS),
-    rows=(_VERDICT, _PARTS, NVLINK, PROBES, BETWEEN_NODES, _GPUS, FABRIC, PCIE, NETWORK, _JOBS, _OURSELVES),
+    rows=(_VERDICT, _PARTS, NVLINK, _GPUS),
+)
+NETWORK = Dashboard(
+    uid="commwatch-network",
+    title="commwatch / Network",
+    description="One node: its RDMA ports and network interfaces, its PCIe paths, and the fabric with its switches.",
+    variables=(CLUSTER, JOB, INSTANCE, GPUS),
+    rows=(_HEAD, PORTS, PCIE, FABRIC),
+)
+JOBS = Dashboard(
+    uid="commwatch-jobs",
+    title="commwatch / Probes and jobs",
+    description="One node: its probes, its part in measurements between nodes, its jobs, and its daemon.",
+    variables=(CLUSTER, JOB, INSTANCE, GPUS),
+    rows=(_HEAD, PROBES, JOBS_ROW, BETWEEN_NODES, OURSELVES),
 )

@@ -15,11 +15,11 @@ from commwatch.generate.dashboards.panels import (
 )
 from commwatch.generate.dashboards.words import (
     DEGRADED,
-    EXPECTED,
     HEALTH,
     JOINING,
     LINK_LINK,
     LINK_STATE,
+    MISSING,
     NEEDS_NVLINK,
     NEEDS_PCIE,
     NOT_SEEN,
@@ -50,11 +50,15 @@ _BEHIND = (
 
 LINK_TABLE = Table(
     title="Links",
-    description="Each NVLink: state, use of its nominal rate, errors and recoveries. A click on a link leads to it.",
+    description="Each NVLink: state, use of its nominal rate, errors and recoveries; those that are missing or have"
+                " errors first. A click on a link leads to it.",
     labels=("gpu", "link", "remote_type", "remote_pci_bus_id", "remote_link"),
     columns=(
         Column("state", f"max by ({_LINK}) (commwatch_nvlink_link_state{{@gpu@}})", names=LINK_STATE),
-        Column("expected", f"max by ({_LINK}) (commwatch_nvlink_link_expected{{@gpu@}})", names=EXPECTED),
+        Column("missing", f"max by ({_LINK}) ((commwatch_nvlink_link_expected{{@gpu@}} == 1"
+               " unless on (cluster, job, instance, gpu, link) (commwatch_nvlink_link_state{@gpu@} == 1"
+               " or commwatch_nvlink_link_state{@gpu@} == 2)) or 0 * commwatch_nvlink_link_expected{@gpu@})",
+               names=MISSING),
         Column("sends", f"sum by ({_LINK}) (rate(commwatch_nvlink_transmit_bytes_total{{@gpu@}}[$__rate_interval]))",
                unit="Bps"),
         Column("receives", f"sum by ({_LINK}) (rate(commwatch_nvlink_receive_bytes_total{{@gpu@}}[$__rate_interval]))",
@@ -72,8 +76,10 @@ LINK_TABLE = Table(
                scale=high_is_bad("nvlink_recoveries_per_hour", "warning", "CommwatchNvlinkRecovering")),
         Column("", f"max by ({_LINK}, remote_type, remote_pci_bus_id, remote_link) (commwatch_nvlink_info{{@gpu@}})"),
     ),
-    links={"link": LINK_LINK}, alerts=("CommwatchNvlinkDown", "CommwatchNvlinkReplays"), no_data=NEEDS_NVLINK,
-    height=11,
+    links={"link": LINK_LINK},
+    sort_by={"missing": "down", "errors within an hour": "down", "recoveries within an hour": "down", "gpu": "up",
+             "link": "up"}, alerts=("CommwatchNvlinkDown", "CommwatchNvlinkReplays"), no_data=NEEDS_NVLINK,
+    height=12,
 )  # fmt: skip
 
 NVLINK = PanelRow("NVLink", (
@@ -89,7 +95,8 @@ NVLINK = PanelRow("NVLink", (
                        " while these are in use.",
            queries=(Query(_BEHIND, "GPU {{gpu}} {{direction}}", due="with a fault"),), unit="percentunit",
            scale=low_is_bad("nvlink_sibling_low_ratio", "warning", "CommwatchNvlinkBelowSiblings"),
-           no_data="None fell behind. Needs a job that uses more than @nvlink_sibling_in_use_ratio:percent@ of the"
+           no_data="None fell behind. Also empty without a job that uses more than "
+                   "@nvlink_sibling_in_use_ratio:percent@ of the"
                    " NVLink capacity, and the recording rules of alerts/rules."),
     Series(title="Links that are up", description="NVLinks of each GPU that are active or save power.",
            queries=(Query("count by (gpu) (commwatch_nvlink_link_state{@gpu@} == 1 or"
@@ -144,27 +151,27 @@ PCIE = PanelRow("PCIe", (
            queries=(Query("max by (gpu) (commwatch_pcie_transmit_utilization_ratio{@gpu@}"
                           " >= commwatch_pcie_receive_utilization_ratio{@gpu@} or"
                           " commwatch_pcie_receive_utilization_ratio{@gpu@})", "GPU {{gpu}}"),),
-           unit="percentunit", maximum=1, no_data=NEEDS_PCIE, alerts=("CommwatchPcieUtilizationLow",)),
+           unit="percentunit", maximum=1, no_data=NEEDS_PCIE, alerts=("CommwatchPcieUtilizationLow",), width=6),
     Series(title="Replays over what is allowed",
            description="Packets that a GPU sent again within 5 min over what a bit error ratio of"
                        " @pcie_bit_error_ratio_max@ allows.",
            queries=(Query("max by (gpu) (round(increase(commwatch_pcie_replays_total{@gpu@}[5m]))"
                           " / gpu:commwatch_pcie_errors_allowed:count5m{@gpu@})", "GPU {{gpu}}"),),
            scale=any_is_bad("warning", "CommwatchPcieReplays"),
-           no_data=f"{NEEDS_PCIE} And the recording rules of alerts/rules."),
+           no_data=f"{NEEDS_PCIE} And the recording rules of alerts/rules.", width=6),
     Series(title="Errors that devices report (AER)",
            description="Within 5 min, by device and severity, of those that have had any.",
            queries=(Query("sum by (device, role, severity)"
                           " (round(increase(commwatch_pcie_aer_errors_total{@node@}[5m]))) > 0",
                           "{{role}} {{device}} {{severity}}", due="with a fault"),),
            alerts=("CommwatchPcieFatal", "CommwatchPcieNonfatal", "CommwatchPcieCorrected"),
-           no_data="None was reported. Needs AER in the kernel."),
+           no_data="None was reported. Also empty without AER in the kernel.", width=6),
     Series(title="Links that retrained",
            description="Times within an hour that a GPU's link retrained because packets had to be sent again too"
                        " often.",
            queries=(Query("max by (gpu) (round(increase(commwatch_pcie_replay_rollovers_total{@gpu@}[1h])))",
                           "GPU {{gpu}}"),),
-           scale=any_is_bad("warning", "CommwatchPcieRetrained"), no_data=NEEDS_PCIE),
+           scale=any_is_bad("warning", "CommwatchPcieRetrained"), no_data=NEEDS_PCIE, width=6),
     Table(title="Paths of adapters and switches", description="PCIe devices on the paths between GPUs and adapters.",
           labels=("device", "role", "parent", "numa_node"),
           columns=(
@@ -176,40 +183,43 @@ PCIE = PanelRow("PCIe", (
               Column("", "max by (device, role, parent, numa_node) (commwatch_pcie_device_info{@node@})"),
           ),
           alerts=("CommwatchPcieDeviceDegraded",), no_data=NEEDS_PCIE),
-), collapsed=True)  # fmt: skip
+))  # fmt: skip
 
 
-_NEEDS_FABRIC = "Needs GPUs behind NVSwitches and a driver that reports on the fabric."
+_FABRIC = "GPUs behind NVSwitches and a driver that reports on the fabric."
+_NEEDS_FABRIC = f"Needs {_FABRIC}"
 
 FABRIC = PanelRow("Fabric and switches", (
     States(title="Health", description="The driver's verdict on the fabric behind each GPU.",
            queries=(Query("max by (gpu) (commwatch_fabric_health{@gpu@})", "GPU {{gpu}}", due="with NVLink 5"),),
-           names=HEALTH, alerts=("CommwatchFabricUnhealthy", "CommwatchFabricDegraded"), no_data=_NEEDS_FABRIC),
+           names=HEALTH, alerts=("CommwatchFabricUnhealthy", "CommwatchFabricDegraded"), no_data=_NEEDS_FABRIC,
+           width=6),
     States(title="Joining", description="How far each GPU is with joining the fabric.",
            queries=(Query("max by (gpu) (commwatch_fabric_state{@gpu@})", "GPU {{gpu}}"),), names=JOINING,
-           alerts=("CommwatchFabricNotJoined",), no_data=_NEEDS_FABRIC),
+           alerts=("CommwatchFabricNotJoined",), no_data=_NEEDS_FABRIC, width=6),
     States(title="Services",
            description="Services of the driver: the fabric manager where there are NVSwitches, persistence.",
            queries=(Query("max by (service) (commwatch_service_running{@node@})", "{{service}}"),),
            names={0: ("stopped", "orange"), 1: ("runs", "green")}, alerts=("CommwatchFabricServiceDown",),
-           no_data="Needs the NVIDIA driver."),
+           no_data="Needs the NVIDIA driver.", width=6),
+    States(title="Chip-to-chip links", description="Links between a GPU and a Grace CPU.",
+           queries=(Query("max by (gpu, link) (commwatch_c2c_link_up{@gpu@})", "GPU {{gpu}} link {{link}}",
+                          due="elsewhere"),),
+           names={0: ("down", "orange"), 1: ("up", "green")}, alerts=("CommwatchC2cDown",),
+           no_data="Needs Grace Hopper or Grace Blackwell.", width=6),
     Table(title="Faults of the fabric", description="What the driver says is wrong with the fabric behind a GPU.",
           labels=("gpu", "check"),
           columns=(Column("", "max by (gpu, check) (commwatch_fabric_fault{@gpu@} == 1)", due="with a fault"),),
-          alerts=("CommwatchFabricMisconfigured",), width=8, no_data=f"None is named by the driver. {_NEEDS_FABRIC}"),
+          alerts=("CommwatchFabricMisconfigured",), width=8,
+          no_data=f"None is named by the driver. Also empty without {_FABRIC}"),
     Table(title="Peers that are refused",
           description="Pairs of GPUs that the driver does not let reach each other over NVLink or at all.",
           labels=("gpu", "peer", "capability"),
           columns=(Column("because of", "max by (gpu, peer, capability) (commwatch_gpu_p2p_status{@gpu@} != 0)",
                           due="with a fault", names=REFUSED),),
-          alerts=("CommwatchNvlinkP2pRefused",), width=8, no_data="None is refused. It needs two GPUs."),
+          alerts=("CommwatchNvlinkP2pRefused",), width=8, no_data="None is refused. Also empty without two GPUs."),
     Series(title="SXids", description="Errors of NVSwitches by code, counted within an hour.",
            queries=(Query(new_events("commwatch_nvswitch_sxid_events_total", "@node@", "device, sxid"),
                           "{{device}} SXid {{sxid}}", due="with a fault"),),
            alerts=("CommwatchSxidFatal", "CommwatchSxidWarning"), no_data=NOT_SEEN),
-    States(title="Chip-to-chip links", description="Links between a GPU and a Grace CPU.",
-           queries=(Query("max by (gpu, link) (commwatch_c2c_link_up{@gpu@})", "GPU {{gpu}} link {{link}}",
-                          due="elsewhere"),),
-           names={0: ("down", "orange"), 1: ("up", "green")}, alerts=("CommwatchC2cDown",),
-           no_data="Needs Grace Hopper or Grace Blackwell."),
 ), collapsed=True)  # fmt: skip

@@ -17,7 +17,7 @@ from commwatch.generate.limits import each_of
 
 _PORT = "device, port"
 
-NETWORK = PanelRow("RDMA and Ethernet", (
+PORTS = PanelRow("RDMA and Ethernet", (
     Table(title="RDMA ports", description="Each port: state, speed, use, and what went wrong within an hour.",
           labels=("device", "port", "link_layer", "netdev"),
           columns=(
@@ -77,7 +77,7 @@ NETWORK = PanelRow("RDMA and Ethernet", (
            queries=(Query("rate(commwatch_rdma_port_transmit_wait_ticks_total{@node@}[$__rate_interval])"
                           " / (rate(commwatch_rdma_port_transmit_packets_total{@node@}[$__rate_interval]) > 0)",
                           "{{device}}/{{port}}", due="with a fault"),),
-           alerts=("CommwatchRdmaCongested",), no_data="None waited. Needs RDMA ports that send."),
+           alerts=("CommwatchRdmaCongested",), no_data="None waited. Also empty without RDMA ports that send."),
     Table(title="Network interfaces",
           description="Each interface: link, speed, use by the host, errors and drops within an hour.",
           labels=("device", "driver", "master"),
@@ -131,10 +131,10 @@ NETWORK = PanelRow("RDMA and Ethernet", (
     Series(title="Adapters, lines of their drivers",
            description="Lines of the kernel log about an adapter within an hour, by event; only where there were any.",
            queries=(Query(new_events("commwatch_adapter_events_total", "@node@", "device, event"),
-                          "{{device}} {{event}}", due="with a fault"),),
+                          "{{device}} {{event}}", due="elsewhere"),),
            scale=any_is_bad("warning", "CommwatchAdapterTroubled"),
            alerts=("CommwatchAdapterFailed", "CommwatchAdapterNoted"),
-           no_data="None in the last hour. Needs the kernel log."),
+           no_data="None in the last hour. Also empty without the kernel log."),
     Series(title="RDMA, refused",
            description="Packets within an hour that a rule for partitions or rates refused, the worst port.",
            queries=(Query(each_of("rdma_packets_refused", "@node@"), "{{counter}}", due="with RDMA"),),
@@ -145,4 +145,4 @@ NETWORK = PanelRow("RDMA and Ethernet", (
                           " (rate(commwatch_ethernet_phy_transmit_bytes_total{@node@}[$__rate_interval]))",
                           "{{device}}"),),
            unit="Bps", no_data=NEEDS_ETHERNET),
-), collapsed=True)  # fmt: skip
+))  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from commwatch.generate.dashboards.panels import Column, Heat, PanelRow, Query, Series, Table, high_is_bad, low_is_bad
-from commwatch.generate.dashboards.words import NEEDS_CHECK, NEEDS_CLUSTER, NEEDS_PROBES
+from commwatch.generate.dashboards.words import CHECKS, NEEDS_CHECK, NEEDS_CLUSTER, NEEDS_PROBES, RUNS_BETWEEN
 
 _PROBE = "probe, backend"
 
@@ -54,7 +54,7 @@ PROBES = PanelRow("Probes", (
                           due="elsewhere"),),
            unit="percentunit", scale=high_is_bad("probe_loss_ratio", "warning", ""),
            alerts=("CommwatchProbeBandwidthLost",),
-           no_data="None is lost. It needs three good results of a probe."),
+           no_data="None is lost. Also empty without three good results of a probe."),
     Series(title="Bad results in a row",
            description="Latency spikes, and results below the expected bandwidth;"
                        " @probe_latency_spike_streak@ make a ticket.",
@@ -87,13 +87,14 @@ PROBES = PanelRow("Probes", (
                Query("sum by (reason) (round(increase(commwatch_probe_yields_total{@node@}[1h]))) > 0",
                      "gave way: {{reason}}", due="elsewhere"),
            ),
-           alerts=("CommwatchProbeStarved",), no_data="None was skipped or gave way. It needs probes that are on."),
+           alerts=("CommwatchProbeStarved",),
+           no_data="None was skipped or gave way. Also empty without probes that are on."),
     Series(title="GPUs held by probes",
            description="Share of the time of all GPUs in which a probe held a context, over 6 h; the budget is 1 %.",
            queries=(Query("sum(increase(commwatch_probe_gpu_occupied_seconds_total{@node@}[6h])) / 21600"
                           " / sum(commwatch_present{@node@, kind=\"gpu\"})", "of all GPUs"),),
            unit="percentunit", no_data=NEEDS_PROBES),
-), collapsed=True)  # fmt: skip
+))  # fmt: skip
 
 
 _RAIL = "rail, device"
@@ -114,7 +115,7 @@ BETWEEN_NODES = PanelRow("Between nodes", (
           sort_by={"runs in a row": "down"},
           alerts=("CommwatchNodeSlowBetweenNodes", "CommwatchLeafSlow", "CommwatchLeafFailing",
                   "CommwatchPeersUnreachable"),
-          no_data=f"None is named. {NEEDS_CLUSTER}"),
+          no_data=f"None is named. Also empty without {RUNS_BETWEEN}"),
     Table(title="Last check between nodes",
           description="Causes for which runs of commwatch cluster check blame this node, in how many in a row;"
                       " @cluster_suspect_runs@ of refused, filtered, no_route or mtu make a ticket.",
@@ -124,7 +125,7 @@ BETWEEN_NODES = PanelRow("Between nodes", (
                      scale=high_is_bad("cluster_suspect_runs", "warning", "CommwatchPeersUnreachable")),
           ),
           sort_by={"checks in a row": "down"},
-          no_data=f"The last one blames it for nothing. {NEEDS_CHECK}"),
+          no_data=f"None is blamed. Also empty without {CHECKS}"),
     Series(title="Nodes not reached",
            description="Between which and this one connections failed in the last check, by port and direction.",
            queries=(Query("max by (port_kind, direction) (commwatch_cluster_unreachable_peers{@node@})",

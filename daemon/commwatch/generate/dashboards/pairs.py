@@ -41,13 +41,15 @@ _NOW = PanelRow("Now", (
            description="Bandwidth from the GPU of the line to that of the column, over what the way should give.",
            queries=(Query(f"max by (src, dst) ({_SHARE})"),), unit="percentunit", scale=_SLOW, no_data=NEEDS_PAIRS),
     Matrix(title="Bandwidth",
-           description="What the GPU of the line sent to that of the column while nothing flowed back.",
+           description="What the GPU of the line sent to that of the column while nothing flowed back. Colours run"
+                       " from 0 to the highest.",
            queries=(Query(f"max by (src, dst) ({_MEASURED})"),), unit="Bps", no_data=NEEDS_PAIRS),
     Matrix(title="Latency", description="Half of a round trip of a small message, on the clock of the GPU of the line.",
            queries=(Query(f"max by (src, dst) (commwatch_pair_latency_seconds{_SELECTED})"),), unit="s",
            no_data=NEEDS_PAIRS),
     Matrix(title="Bandwidth with traffic both ways",
-           description="What the GPU of the line sent to that of the column while as much flowed back.",
+           description="What the GPU of the line sent to that of the column while as much flowed back. Colours run"
+                       " from 0 to the highest.",
            queries=(Query(f"max by (src, dst) (commwatch_pair_both_ways_bandwidth_bytes_per_second{_SELECTED})"),),
            unit="Bps", no_data=NEEDS_PAIRS),
 ))  # fmt: skip
@@ -66,7 +68,8 @@ _SLOWEST = PanelRow("What is slow, and why", (
                           due="with a fault",
                           scale=high_is_bad("suspect_confidence_min", "warning", "CommwatchPartSuspect")),),
           sort_by={"certainty": "down"}, alerts=("CommwatchPartSuspect",), width=12,
-          no_data="None is suspected. It needs three pair matrices in a row that show the same part as slow."),
+          no_data="None is suspected. Also empty without three pair matrices in a row that show the same part "
+                  "as slow."),
     Series(title="Slowest pairs over time",
            description="Share of what is expected, of the twelve pairs with the lowest.",
            queries=(Query(f"bottomk(12, max by (src, dst) ({_SHARE}))", "{{src}} to {{dst}}"),), unit="percentunit",

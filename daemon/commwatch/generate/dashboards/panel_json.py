@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-from commwatch.generate.dashboards.panels import Heat, LabelNames, Matrix, Names, Panel, Series, Stat, States, Table
+from commwatch.generate.dashboards.panels import (
+    NUMBERS,
+    Heat,
+    LabelNames,
+    Matrix,
+    Names,
+    Panel,
+    Series,
+    Stat,
+    States,
+    Table,
+    heading,
+)
 
 Json: TypeAlias = dict[str, Any]
 
@@ -24,14 +36,17 @@ EMPTY_CELLS = tuple(
 )
 """Else each empty cell of a table, also of a label, would show the requirement of the whole table."""
 
-_NO_PAIR = {
-    "type": "special",
-    "options": {"match": "null", "result": {"text": "–", "color": "transparent", "index": 0}},
-}
-"""A cell without a number would have the colour of the lowest one."""
+
+def of_none(text: str, colour: str) -> Json:
+    """Text and colour of no number; else it would have the colour of the lowest one."""
+    return {"type": "special", "options": {"match": "null", "result": {"text": text, "color": colour, "index": 0}}}
+
+
+_NO_PAIR = of_none("–", "transparent")
 
 _FLEET = "commwatch-fleet"
-_PAGES = {_FLEET: "Fleet", "commwatch-node": "Node", "commwatch-pairs": "Pairs", "commwatch-link": "Links"}
+_PAGES = {_FLEET: "Fleet", "commwatch-node": "Node", "commwatch-pairs": "Pairs", "commwatch-link": "Links",
+          "commwatch-network": "Network", "commwatch-jobs": "Probes and jobs"}  # fmt: skip
 _DATA_SOURCE = {"text": "Prometheus (commwatch)", "value": "commwatch"}
 """That of grafana/provisioning/; where there is none of this uid, Grafana takes another."""
 _BEGAN = "group by (%s) (ALERTS{%s} unless ALERTS{%s} offset $__interval)"
@@ -94,12 +109,14 @@ def _stat(panel: Stat) -> Json:
 
 def _series(panel: Series) -> Json:
     stacked = panel.stacked
+    # Where all shares are 0, Grafana would draw the axis up to 10000 %.
+    softly = {"axisSoftMax": 0.01} if panel.unit == "percentunit" else {}
     return {
         "type": "timeseries",
         "custom": {
             "drawStyle": "line", "lineWidth": 1, "fillOpacity": 30 if stacked else 0, "showPoints": "auto",
             # A gap is a gap: what was not read is not drawn.
-            "spanNulls": False,
+            "spanNulls": False, **softly,
             "stacking": {"mode": "normal" if stacked else "none", "group": "A"},
         },
         "options": {
@@ -140,22 +157,28 @@ def _table(panel: Table) -> Json:
     values = {f"Value #{reference(place)}": column.title for place, column in enumerate(panel.columns)}
     # Grafana drops the letter where only one query had an answer.
     values["Value"] = panel.columns[0].title
-    titles = {name: title for name, title in values.items() if title}
+    titles = {name: heading(title) for name, title in values.items() if title}
     hidden = {name: True for name in ("Time", *values) if name not in titles}
-    first = [name for title in panel.first for name in titles if titles[name] == title]
+    first = [name for title in panel.first for name in titles if titles[name] == heading(title)]
     order = {name: place for place, name in enumerate(dict.fromkeys((*first, *panel.labels, *titles)))}
-    sorted_by = panel.sort_by or {panel.labels[0]: "up"}
+    # Not in all tables: no number would become 0.
+    numbers = [name for name in panel.order if name in NUMBERS and name in panel.labels]
+    as_numbers = [{"targetField": name, "destinationType": "number"} for name in numbers]
     return {
         "type": "table",
         "custom": {"align": "auto", "cellOptions": {"type": "auto"}, "filterable": True, "inspect": False,
-                   "minWidth": 70},
+                   "minWidth": 70, "wrapHeaderText": True},
         "options": {
-            "showHeader": True, "cellHeight": "sm", "footer": {"show": False},
-            "sortBy": [{"displayName": name, "desc": way == "down"} for name, way in sorted_by.items()],
+            "showHeader": True, "cellHeight": "lg" if panel.wrapped else "sm", "footer": {"show": False},
+            "sortBy": [{"displayName": heading(name), "desc": way == "down"} for name, way in panel.order.items()],
         },
         "transformations": [
             {"id": "merge", "options": {}},
-            {"id": "organize", "options": {"renameByName": titles, "indexByName": order, "excludeByName": hidden}},
+            *([{"id": "convertFieldType", "options": {"conversions": as_numbers, "fields": {}}}] if numbers else []),
+            {"id": "organize", "options": {
+                "renameByName": titles | {name: heading(name) for name in panel.labels},
+                "indexByName": order, "excludeByName": hidden,
+            }},
         ],
     }  # fmt: skip
 
@@ -163,7 +186,7 @@ def _table(panel: Table) -> Json:
 def _matrix(panel: Matrix) -> Json:
     return {
         "type": "table",
-        "custom": {"align": "center", "cellOptions": {"type": "auto"}, "inspect": False},
+        "custom": {"align": "center", "cellOptions": {"type": "auto"}, "inspect": False, "minWidth": 50},
         "options": {"showHeader": True, "cellHeight": "sm", "footer": {"show": False}},
         # Columns come in the order of their first line, and no GPU has a cell with itself.
         "transformations": [
@@ -171,6 +194,7 @@ def _matrix(panel: Matrix) -> Json:
             {"id": "groupingToMatrix",
              "options": {"rowField": "src", "columnField": "dst", "valueField": "Value", "emptyValue": "null"}},
             {"id": "sortBy", "options": {"sort": [{"field": "src\\dst", "desc": False}]}},
+            {"id": "organize", "options": {"renameByName": {"src\\dst": "From \\ to"}}},
         ],
     }  # fmt: skip
 
@@ -190,15 +214,23 @@ def matrix_cells(unit: str) -> Json:
 
 def places(panels: Iterable[Panel], top: int) -> tuple[list[Json], int]:
     """Position of each panel of a row, and the height of the row: from left to right, with a new line when one is
-    full."""
-    boxes: list[Json] = []
-    left = line = used = 0
+    full. The panels of a line share its width, and are as high as the highest: no hole is left."""
+    lines: list[list[Panel]] = [[]]
     for panel in panels:
-        if left + panel.width > WIDTH:
-            left, used, line = 0, used + line, 0
-        boxes.append({"x": left, "y": top + used, "w": panel.width, "h": panel.height})
-        left, line = left + panel.width, max(line, panel.height)
-    return boxes, used + line
+        if sum(one.width for one in lines[-1]) + panel.width > WIDTH:
+            lines.append([])
+        lines[-1].append(panel)
+    boxes: list[Json] = []
+    used = 0
+    for line in lines:
+        left, asked, height = 0, 0, max(panel.height for panel in line)
+        for panel in line:
+            asked += panel.width
+            right = round(WIDTH * asked / sum(one.width for one in line))
+            boxes.append({"x": left, "y": top + used, "w": right - left, "h": height})
+            left = right
+        used += height
+    return boxes, used
 
 
 def reference(place: int) -> str:
@@ -235,6 +267,28 @@ def data_source() -> Json:
         "type": "datasource", "name": "datasource", "label": "Data source", "query": "prometheus",
         "current": _DATA_SOURCE, "refresh": 1, "regex": "", "hide": 0, "includeAll": False, "multi": False,
         "options": [], "skipUrlSync": False,
+    }  # fmt: skip
+
+
+def shared(model: Json) -> Json:
+    """A dashboard in Grafana's form for sharing: with what it asks for, and with the plugins that it needs."""
+    (source, *_) = model["templating"]["list"]
+    source["current"] = {"text": "${DS_PROMETHEUS}", "value": "${DS_PROMETHEUS}"}
+    prometheus = {"type": "datasource", "name": "Prometheus", "id": "prometheus", "version": "1.0.0"}
+    panels = [inner for panel in model["panels"] for inner in (panel, *panel.get("panels", ()))]
+    kinds = sorted({panel["type"] for panel in panels} - {"row"})
+    return {
+        "__inputs": [{
+            "name": "DS_PROMETHEUS", "label": "Prometheus", "description": "It scrapes commwatch.",
+            "type": "datasource", "pluginId": "prometheus", "pluginName": "Prometheus",
+        }],
+        "__elements": {},
+        "__requires": [
+            {"type": "grafana", "id": "grafana", "name": "Grafana", "version": "10.0.0"},
+            prometheus,
+            *({"type": "panel", "id": kind, "name": kind, "version": ""} for kind in kinds),
+        ],
+        **model,
     }  # fmt: skip
 
 

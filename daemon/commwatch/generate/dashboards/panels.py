@@ -22,6 +22,33 @@ Names: TypeAlias = Mapping[float, tuple[str, Colour]]
 LabelNames: TypeAlias = Mapping[str, tuple[str, Colour]]
 """Text and colour that replace the value of a label."""
 
+HEADINGS: Mapping[str, str] = {
+    "alertname": "Alert", "capability": "Way", "collective": "Collective", "component": "Part", "cluster": "Cluster",
+    "device": "Device", "digest": "Digest", "dst": "To GPU", "element": "Part", "expected_source": "Expected by",
+    "fault": "Alert", "gpu": "GPU", "gpu_model": "GPU model", "instance": "Node", "link_layer": "Link layer",
+    "master": "Bond", "name": "Model", "nccl_version": "NCCL", "netdev": "Interface", "next_step": "First step",
+    "numa_node": "NUMA node", "parent": "Behind", "pci_bus_id": "PCI address", "peer": "Other GPU",
+    "python_version": "Python", "remark": "Remark", "remote_link": "Far link", "remote_pci_bus_id": "Far end",
+    "remote_type": "Leads to", "simulated": "Data", "src": "From GPU", "title": "Finding", "uuid": "UUID",
+}  # fmt: skip
+"""Heads of the columns of labels, where the name of the label does not serve."""
+
+NUMBERS = frozenset({"gpu", "link", "src", "dst"})
+"""Labels that are numbers: a table that is sorted by them puts 10 behind 9."""
+
+WIDTHS: Mapping[str, int] = {
+    "instance": 260, "alertname": 260, "fault": 260, "component": 220, "name": 190, "uuid": 350, "title": 310,
+    "gpu": 60, "link": 60, "port": 60, "severity": 90, "pci_bus_id": 120, "remote_pci_bus_id": 120, "serial": 130,
+    "remark": 200, "variable": 200, "gpu_model": 180, "since": 140, "last result": 140, "maintenance": 120,
+}  # fmt: skip
+"""Of columns, in pixels: names of nodes and parts are whole; the others share what is left."""
+
+
+def heading(name: str) -> str:
+    """The head of a column, of a label or with a title."""
+    return HEADINGS.get(name) or name[:1].upper() + name[1:]
+
+
 Order: TypeAlias = Literal["up", "down"]
 """Which way lines are sorted: the lowest or the highest first."""
 
@@ -150,6 +177,7 @@ class Matrix(Panel):
 
     width: int = 12
     height: int = 10
+    """Eight GPUs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,20 +186,26 @@ class Table(Panel):
 
     columns: Sequence[Column] = ()
     labels: Sequence[str] = ()
-    """The labels that are shown, in this order."""
+    """The labels that are shown, in this order, under the headings of ``HEADINGS``."""
     first: Sequence[str] = ()
     """Titles of columns that come before the labels."""
     label_names: Mapping[str, LabelNames] = field(default_factory=dict)
     """Words and colours of labels."""
-    widths: Mapping[str, int] = field(default_factory=dict)
-    """Pixels of what would be cut off at an equal share."""
+    wrapped: Sequence[str] = ()
+    """Labels whose text takes two lines."""
     links: Mapping[str, str] = field(default_factory=dict)
     """Targets of a click on a label; ``@runbooks@`` stands for the address of the runbooks."""
     sort_by: Mapping[str, Order] = field(default_factory=dict)
     """Titles and labels that it is sorted by, in turn; empty: by the first label."""
     width: int = 24
-    height: int = 9
+    height: int = 11
+    """Eight lines below a head of two."""
     minimum: float | None = None
+
+    @property
+    def order(self) -> Mapping[str, Order]:
+        """What it is sorted by, in turn."""
+        return self.sort_by or {self.labels[0]: "up"}
 
 
 @dataclass(frozen=True)

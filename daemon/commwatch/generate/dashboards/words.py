@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from commwatch.findings.codes import CODES
 from commwatch.generate.dashboards.panels import Colour, LabelNames, Names, Order, Scale
 from commwatch_exporters.state_words import (
     COUNTER_ANOMALIES,
@@ -25,12 +26,11 @@ NEEDS_DAEMON = "Needs a commwatch daemon that this Prometheus scrapes."
 NEEDS_RULES = "Needs the rules of alerts/rules in this Prometheus."
 NEEDS_SCORE = "Needs results of probes: they run while the node is free; docs/using/score.md."
 NEEDS_PROBES = "Needs results of probes: they run while the node is free; docs/using/probes.md."
-NEEDS_CHECK = "Needs runs of commwatch cluster check in the last days; docs/using/cluster.md."
-NEEDS_CLUSTER = "Needs runs of commwatch cluster probe that measured this node; docs/using/cluster.md."
-NEEDS_PAIRS = (
-    "Needs the pair probe, first within an hour and then once a day on a free node with two GPUs, and the rules of "
-    "alerts/rules."
-)
+CHECKS = "runs of commwatch cluster check in the last days; docs/using/cluster.md."
+NEEDS_CHECK = f"Needs {CHECKS}"
+RUNS_BETWEEN = "runs of commwatch cluster probe that measured this node; docs/using/cluster.md."
+NEEDS_CLUSTER = f"Needs {RUNS_BETWEEN}"
+NEEDS_PAIRS = "Needs the pair probe: first within an hour, then once a day, on a free node with two GPUs."
 NEEDS_PEERS = "Needs results of at least @peer_nodes_min@ equal nodes and the recording rules of alerts/rules."
 NEEDS_NVLINK = "Needs GPUs with NVLink and the collectors nvml_nvlink and nvml_nvlink_errors."
 NEEDS_NVLINK_5 = "Needs GPUs with NVLink 5 (Blackwell and later)."
@@ -43,7 +43,7 @@ STAT_RULES = "Needs the rules (alerts/rules)."
 STAT_PROBES = "Needs results of probes."
 STAT_PAIRS = "Needs the pair probe."
 STAT_NVLINK = "Needs GPUs with NVLink."
-NOT_SEEN = "None was seen. Needs the collector of the kernel log or the events of the driver."
+NOT_SEEN = "None was seen. Also empty without the kernel log and the events of the driver."
 
 # --- names of numbers ---
 
@@ -68,10 +68,11 @@ REFUSED: Names = named(P2P_STATES, "orange") | {5: (P2P_STATES[5], "text"), 6: (
 ANOMALY = named(COUNTER_ANOMALIES, "orange")
 CARRIER: Names = {0: ("no link", "orange"), 1: ("link", "green")}
 DEGRADED: Names = {0: ("as expected", "green"), 1: ("degraded", "red")}
+MISSING: Names = {0: ("no", "text"), 1: ("yes", "red")}
 EXPECTED: Names = {0: ("no", "text"), 1: ("yes", "text")}
 BUSY: Names = {0: ("free", "text"), 1: ("busy", "blue")}
 
-SEVERITIES: LabelNames = {"critical": ("critical", "red"), "warning": ("warning", "orange")}
+SEVERITIES: LabelNames = {"critical": ("critical", "red"), "warning": ("warning", "orange"), "info": ("info", "blue")}
 OF_SIMULATED: LabelNames = {"true": ("SIMULATED", "purple")}
 """The label of alerts of simulated nodes."""
 
@@ -93,33 +94,63 @@ GPU_LINK = f"/d/commwatch-link{_KEPT}&${{job:queryparam}}&${{instance:queryparam
 ALERT_TABLE_NAMES: Mapping[str, LabelNames] = {"severity": SEVERITIES, "simulated": OF_SIMULATED}
 ALERT_TABLE_ORDER: Mapping[str, Order] = {"severity": "up", "since": "down"}
 """Pages before tickets, the newest first."""
-ALERT_TABLE_WIDTHS = {"alertname": 270, "about": 180}
 ALERT_TABLE_LINKS = {"alertname": "@runbooks@/${__value.raw}.md", "instance": NODE_LINK}
 
 # --- expressions ---
 
 _ABOUT = (
-    "fault", "software", "gpu_model", "collector", "worker", "rule", "service", "check", "component", "counter",
-    "reason", "direction", "aspect", "role", "kind", "element", "src", "dst", "backend", "sign", "what", "xid", "sxid",
-    "event", "nvswitch", "message", "category", "variable", "remark", "digest", "expected_source", "symptom",
-    "scope", "value", "cause", "source", "resource",
+    "gpu_words", "link_words", "device", "port", "probe", "fault", "software", "gpu_model", "collector", "worker",
+    "rule", "service", "check", "component", "counter", "reason", "direction", "aspect", "role", "kind", "element",
+    "src", "dst", "backend", "sign", "what", "xid", "sxid", "event", "nvswitch", "message", "category", "variable",
+    "remark", "digest", "expected_source", "symptom", "scope", "value", "cause", "source", "resource",
 )  # fmt: skip
 """Labels of alerts that have no column of their own."""
-FIRING = f"""
-    1000 * max by (cluster, job, instance, alertname, severity, simulated, gpu, link, device, port, probe, about) (
+
+
+def firing(labels: str) -> str:
+    """Milliseconds since 1970 at which the sign of each alert that fires was first seen, by some labels and ``about``:
+    the part, and what distinguishes two alerts of one part."""
+    return f"""
+    1000 * max by ({labels}, about) (
       label_join(
-        label_replace(
+        label_replace(label_replace(label_replace(
           ALERTS_FOR_STATE{{@alerts@, severity=~"critical|warning"}}
           and ignoring (alertstate)
           ALERTS{{@alerts@, alertstate="firing", severity=~"critical|warning"}},
-          "fault", "", "instance", ".+"
+          "fault", "", "instance", ".+"),
+          "gpu_words", "GPU $1", "gpu", "(.+)"),
+          "link_words", "link $1", "link", "(.+)"
         ),
         "about", " ", {", ".join(f'"{label}"' for label in _ABOUT)}
       )
     )
 """
-"""Milliseconds since 1970 at which the sign of each alert that fires was first seen; ``about`` distinguishes those of
-one part."""
+
+
+_RANKS = {3: "critical", 2: "warning", 1: "info"}
+SEVERITY_RANKS: Names = {0: ("unknown", "text"), **{rank: SEVERITIES[name] for rank, name in _RANKS.items()}}
+"""Severities as numbers that a table is sorted by: 3 is critical, 0 the code of a newer daemon."""
+TITLES: LabelNames = {code.name: (code.title, "text") for code in CODES.values()}
+FIRST_STEPS: LabelNames = {code.name: (code.next_step, "text") for code in CODES.values()}
+
+
+def _of_severity(rank: int) -> str:
+    codes = "|".join(code.name for code in CODES.values() if code.severity == _RANKS[rank])
+    return f'{rank} * max by (code, component) (commwatch_finding{{@node@, code=~"{codes}"}} == 1)'
+
+
+FINDINGS = f"""
+    max by (title, component, next_step) (
+      label_replace(
+        label_replace(
+          {" or ".join(map(_of_severity, _RANKS))} or 0 * max by (code, component) (commwatch_finding{{@node@}} == 1),
+          "next_step", "$1", "code", "(.+)"
+        ),
+        "title", "$1", "code", "(.+)"
+      )
+    )
+"""
+"""The rank of each open finding; a title and a first step take the place of two copies of its code."""
 FIRING_SINCE = """
     1000 * min by (cluster, job, instance) (
       ALERTS_FOR_STATE{@node_alerts@, severity=~"critical|warning"}
