@@ -252,7 +252,7 @@ def build_deb(environment: Path, materials: str, version: str, machine: str, out
             if path.parent != control:
                 path.chmod(0o755 if path.is_dir() else 0o644)
         package = output / f"commwatch_{version}_{architecture}.deb"
-        run("dpkg-deb", "--root-owner-group", "-Zxz", "--build", tree, package, SOURCE_DATE_EPOCH=str(epoch))
+        run("dpkg-deb", "--root-owner-group", "-Zzstd", "-z9", "--build", tree, package, SOURCE_DATE_EPOCH=str(epoch))
     return package
 
 
