@@ -123,11 +123,11 @@ def build_environment(wheel: Path, packages: Path, machine: str, epoch: int) -> 
                 install(folder, *chosen, *wanted, report=report)
                 for distribution, file, digest in sbom.installed_archives(report.read_text(encoding="utf-8")):
                     archives.setdefault(distribution, {})[file] = digest
-            _add(folder, packages)
+            overlay(folder, packages)
     return sbom.bill_of_materials(packages, archives, EXTRAS, PYTHONS, machine, epoch)
 
 
-def _add(folder: Path, packages: Path) -> None:
+def overlay(folder: Path, packages: Path) -> None:
     """Lay the packages of one Python over those of the others.
 
     Raises:
@@ -143,6 +143,11 @@ def _add(folder: Path, packages: Path) -> None:
         if other.is_file() and other.read_bytes() != file.read_bytes():
             raise SystemExit(f"{file.relative_to(folder)} differs between Pythons: they cannot share one folder")
     shutil.copytree(folder, packages, dirs_exist_ok=True)
+
+
+def use_python() -> str:
+    """The program that chooses the Python of a node: the distribution's own, else the newest that is there."""
+    return (ROOT / "packaging/use-python").read_text(encoding="utf-8").replace("PYTHONS", " ".join(reversed(PYTHONS)))
 
 
 def build_tree(environment: Path, materials: str, tree: Path, epoch: int) -> None:
@@ -164,9 +169,7 @@ def build_tree(environment: Path, materials: str, tree: Path, epoch: int) -> Non
     (home / "bin").mkdir()
     (home / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n")
     (home / "bin/commwatch").write_text(LAUNCHER)
-    (home / "bin/use-python").write_text(
-        (ROOT / "packaging/use-python").read_text().replace("PYTHONS", " ".join(reversed(PYTHONS)))
-    )
+    (home / "bin/use-python").write_text(use_python())
     (tree / "usr/bin").mkdir(parents=True)
     (tree / "usr/bin/commwatch").symlink_to(f"/{HOME}/bin/commwatch")
     for source, target in SHIPPED:
