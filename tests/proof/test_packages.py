@@ -38,16 +38,9 @@ def run(*command: str | Path, check: bool = True) -> subprocess.CompletedProcess
 def build(folder: Path, *options: str) -> list[Path]:
     """The packages that one build gives for this machine; of one date, whatever is committed meanwhile."""
     os.environ.setdefault("SOURCE_DATE_EPOCH", str(int(time.time())))
-    command = (
-        sys.executable,
-        ROOT / "packaging/build.py",
-        "--machine",
-        platform.machine(),
-        "--output",
-        folder,
-        *options,
-    )
-    return [path for path in map(Path, run(*command).stdout.splitlines()) if path.suffix in (".deb", ".rpm")]
+    machine = ("--machine", platform.machine())
+    printed = run(sys.executable, ROOT / "packaging/build.py", *machine, "--output", folder, *options).stdout
+    return [path for path in map(Path, printed.splitlines()) if path.suffix in (".deb", ".rpm")]
 
 
 @pytest.fixture(scope="module")
