@@ -279,7 +279,7 @@ def build_rpm(environment: Path, materials: str, version: str, machine: str, out
             "rpmbuild", "-bb", "--quiet", "--target", f"{machine}-linux",
             "--define", f"_topdir {name}/rpm", "--define", f"tree {tree}", "--define", f"file_list {name}/files",
             "--define", f"shipped_version {version}",
-            "--define", "pythons " + " or ".join(f"python(abi) = {python}" for python in PYTHONS),
+            "--define", "pythons " + " or ".join(f"/usr/bin/python{python}" for python in PYTHONS),
             "--define", f"needed_glibc {glibc_of(materials)}",
             ROOT / "packaging/rpm/commwatch.spec",
             SOURCE_DATE_EPOCH=str(epoch),
