@@ -247,6 +247,7 @@ def build_deb(environment: Path, materials: str, version: str, machine: str, out
             overrides,
             overrides.parent,
             overrides.parent.parent,
+            overrides.parent.parent.parent,
             *control.iterdir(),
             control,
             tree,
