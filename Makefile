@@ -106,10 +106,10 @@ requirements: $(BIN)/.dev  ## pin what packages and images install, with hashes,
 	echo hatchling | $(PIN) --output-file packaging/requirements-build.txt -
 	echo torch | $(PIN) --output-file packaging/requirements-probe.txt -
 
-packages: $(BIN)/.dev  ## build the deb and the rpm for this machine's Python into dist/
+packages: $(BIN)/.dev  ## build debs and rpms for x86-64 and arm64, for Python 3.10 to 3.13, into dist/
 	$(BIN)/python packaging/build.py $(ARGS)
 
-release: $(BIN)/.dev  ## build sdist, wheel, deb, rpm, bill of materials and SHA256SUMS of the last commit into dist/
+release: $(BIN)/.dev  ## build sdist, wheel, debs, rpms, bills of materials and SHA256SUMS of the last commit into dist/
 	$(BIN)/python packaging/release.py $(ARGS)
 
 chart: $(BIN)/.dev  ## render packaging/kubernetes from the Helm chart

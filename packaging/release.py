@@ -1,8 +1,8 @@
 """Builds a release from a commit: ``python packaging/release.py --output dist``.
 
-It makes the sdist from the files of the commit, and everything else from the sdist: wheel, deb, rpm, the bill of
-materials of the environment in the two packages, and SHA256SUMS. Changes that are not committed are not in it. Two
-builds of one commit give the same bytes on the same distribution and Python.
+It makes the sdist from the files of the commit, and everything else from the sdist: wheel, debs and rpms, the bill of
+materials of the environment in them, and SHA256SUMS. What this machine has no program for is left out. Changes that
+are not committed are not in it. Two builds of one commit give the same bytes on the same distribution and Python.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import zipfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from build import HOME, ROOT, build_wheel, run
+from build import ROOT, build_wheel, buildable, run
 
 
 def build_sdist(checkout: Path, wheel: Path, output: Path, epoch: int) -> Path:
@@ -88,12 +88,7 @@ def build_release(commit: str, output: Path) -> list[Path]:
             sys.executable, source / "packaging/build.py", "--wheel", wheel, "--output", output,
             folder=source, SOURCE_DATE_EPOCH=str(epoch), PYTHONPATH=f"{source}/daemon:{source}/exporters",
         )  # fmt: skip
-        packages = [Path(line) for line in printed.splitlines()]
-        deb = next(package for package in packages if package.suffix == ".deb")
-        run("dpkg-deb", "--extract", deb, folder / "deb")
-        materials = output / f"commwatch-{version}.cdx.json"
-        materials.write_bytes((folder / "deb" / HOME / "sbom.cdx.json").read_bytes())
-    files = sorted([sdist, wheel, *packages, materials])
+    files = sorted([sdist, wheel, *map(Path, printed.splitlines())])
     sums = output / "SHA256SUMS"
     sums.write_text(
         "".join(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files), encoding="utf-8"
@@ -117,6 +112,8 @@ def main() -> int:
     options = parser.parse_args()
     output = options.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
+    if not buildable():
+        return 1
     if changed := run("git", "status", "--short").splitlines():
         print(f"left out of the release: {len(changed)} files with changes that are not committed", file=sys.stderr)
     for file in build_release(options.commit, output):

@@ -6,10 +6,9 @@ It lists what pip has installed: every distribution with the file that it came f
 from __future__ import annotations
 
 import json
-import platform
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Any
@@ -17,38 +16,44 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-Archives = Mapping[str, tuple[str, str]]
-"""By canonical name: the file that was installed, and its SHA-256."""
+Archives = Mapping[str, Mapping[str, str]]
+"""By canonical name: the files that were installed, each with its SHA-256."""
 
 
-def installed_archives(report: str) -> dict[str, tuple[str, str]]:
-    """What ``pip install --report`` says was installed, by canonical name.
+def installed_archives(report: str) -> Iterator[tuple[str, str, str]]:
+    """What ``pip install --report`` says was installed: canonical name, file and SHA-256.
 
     Raises:
         KeyError: the report has no SHA-256 for a file.
     """
-    return {
-        canonicalize_name(item["metadata"]["name"]): (
-            item["download_info"]["url"].rpartition("/")[2],
-            item["download_info"]["archive_info"]["hashes"]["sha256"],
-        )
-        for item in json.loads(report)["install"]
-    }
+    for item in json.loads(report)["install"]:
+        origin = item["download_info"]
+        name = canonicalize_name(item["metadata"]["name"])
+        yield name, origin["url"].rpartition("/")[2], origin["archive_info"]["hashes"]["sha256"]
 
 
-def bill_of_materials(folder: Path, archives: Archives, extras: Iterable[str], epoch: int) -> str:
+def bill_of_materials(
+    folder: Path, archives: Archives, extras: Sequence[str], pythons: Sequence[str], machine: str, epoch: int
+) -> str:
     """The document: the same text for the same environment.
 
     Args:
         folder: site-packages of the environment, with commwatch in it.
         archives: of every distribution in the folder.
         extras: of commwatch that are installed.
+        pythons: that the environment is for.
+        machine: that it is for, as ``uname -m`` names it.
         epoch: its date, in seconds since 1970.
     """
     found = {str(canonicalize_name(each.name)): each for each in distributions(path=[str(folder)])}
-    components = {name: _component(found[name], *archives[name]) for name in sorted(found)}
+    components = {name: _component(found[name], archives[name]) for name in sorted(found)}
     own = components.pop("commwatch") | {"type": "application"}
-    wanted = {name: _needed(found[name], extras if name == "commwatch" else ()) & found.keys() for name in found}
+    environments = [
+        {"python_version": python, "python_full_version": f"{python}.0", "platform_machine": machine, "extra": extra}
+        for python in pythons
+        for extra in ("", *extras)
+    ]
+    wanted = {name: _needed(found[name], environments) & found.keys() for name in found}
     everything = {**components, "commwatch": own}
     document = {
         "$schema": "http://cyclonedx.org/schema/bom-1.5.schema.json",
@@ -60,8 +65,8 @@ def bill_of_materials(folder: Path, archives: Archives, extras: Iterable[str], e
             "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(epoch)),
             "component": own,
             "properties": [
-                {"name": "commwatch:python", "value": ".".join(platform.python_version_tuple()[:2])},
-                {"name": "commwatch:machine", "value": platform.machine()},
+                *({"name": "commwatch:python", "value": python} for python in pythons),
+                {"name": "commwatch:machine", "value": machine},
             ],
         },
         "components": list(components.values()),
@@ -76,7 +81,7 @@ def bill_of_materials(folder: Path, archives: Archives, extras: Iterable[str], e
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def _component(distribution: Distribution, file: str, digest: str) -> dict[str, Any]:
+def _component(distribution: Distribution, files: Mapping[str, str]) -> dict[str, Any]:
     name, version = canonicalize_name(distribution.name), distribution.version
     url = f"pkg:pypi/{name}@{version}"
     return {
@@ -85,9 +90,12 @@ def _component(distribution: Distribution, file: str, digest: str) -> dict[str, 
         "name": distribution.name,
         "version": version,
         "description": _given(distribution, "Summary"),
-        "hashes": [{"alg": "SHA-256", "content": digest}],
         "licenses": _licences(distribution),
-        "purl": f"{url}?file_name={file}",
+        "purl": url,
+        "externalReferences": [
+            {"type": "distribution", "url": file, "hashes": [{"alg": "SHA-256", "content": files[file]}]}
+            for file in sorted(files)
+        ],
     }
 
 
@@ -106,12 +114,11 @@ def _given(distribution: Distribution, key: str) -> str:
     return str((distribution.metadata.get_all(key) or [""])[0])
 
 
-def _needed(distribution: Distribution, extras: Iterable[str]) -> set[str]:
-    """Canonical names of what it needs here."""
-    needed: set[str] = set()
-    for line in distribution.requires or ():
-        requirement = Requirement(line)
-        marker = requirement.marker
-        if marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras)):
-            needed.add(canonicalize_name(requirement.name))
-    return needed
+def _needed(distribution: Distribution, environments: Iterable[dict[str, str]]) -> set[str]:
+    """Canonical names of what it needs in any of the environments."""
+    requirements = map(Requirement, distribution.requires or ())
+    return {
+        canonicalize_name(one.name)
+        for one in requirements
+        if one.marker is None or any(map(one.marker.evaluate, environments))
+    }

@@ -1,3 +1,3 @@
 """commwatch: watches the communication between the GPUs of a node."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

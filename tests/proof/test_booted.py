@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 import sysconfig
 from collections.abc import Iterator
 
@@ -19,6 +20,9 @@ from support.waiting import until
 
 pytestmark = [
     *test_packages.pytestmark[1:],
+    pytest.mark.skipif(
+        sys.version_info[:2] != (3, 11), reason="torch of the tests goes into a Debian with Python 3.11"
+    ),
     pytest.mark.skipif(
         not all(map(shutil.which, ("mmdebstrap", "systemd-nspawn"))),
         reason="apt-get install mmdebstrap systemd-container",

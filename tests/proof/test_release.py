@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -50,7 +51,7 @@ def release(commit: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def materials(release: Path) -> dict[str, Any]:
     """The bill of materials."""
-    (file,) = release.glob("*.cdx.json")
+    file = next(release.glob(f"*.{platform.machine()}.cdx.json"))
     read: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return read
 
@@ -76,10 +77,15 @@ def test_everything_has_the_version_of_the_commit_and_its_sum(release: Path, com
         file.name.replace(version, "VERSION", 1).replace("commwatch", "", 1).lstrip("_-") for file in release.iterdir()
     }
     fixed = {kind for kind in kinds if not kind.endswith((".deb", ".rpm"))}
-    assert fixed == {"VERSION.tar.gz", "VERSION-py3-none-any.whl", "VERSION.cdx.json", "SHA256SUMS"}
-    assert len(kinds) == 6
+    assert fixed == {
+        "VERSION.tar.gz", "VERSION-py3-none-any.whl", "SHA256SUMS", "VERSION.x86_64.cdx.json",
+        "VERSION.aarch64.cdx.json",
+    }  # fmt: skip
+    assert kinds - fixed == {
+        "VERSION_amd64.deb", "VERSION_arm64.deb", "VERSION-1.x86_64.rpm", "VERSION-1.aarch64.rpm",
+    }  # fmt: skip
     checked = run("sha256sum", "--check", "--strict", "SHA256SUMS", folder=release).splitlines()
-    assert len(checked) == 5
+    assert len(checked) == 8
 
 
 def test_a_tag_of_another_version_is_refused(commit: str, tmp_path: Path) -> None:
@@ -110,11 +116,12 @@ def test_the_bill_of_materials_is_what_the_package_installs(
     release: Path, materials: dict[str, Any], tmp_path: Path
 ) -> None:
     """Each distribution of the deb is a component, by a file whose hash is in the list; each needs what it says."""
-    (deb,) = release.glob("*.deb")
+    names = {"x86_64": "amd64", "aarch64": "arm64"}
+    deb = next(release.glob(f"*_{names[platform.machine()]}.deb"))
     run("dpkg-deb", "--extract", deb, tmp_path)
     metadata = [
         file.read_text(encoding="utf-8")
-        for file in tmp_path.glob("opt/commwatch/lib/python*/site-packages/*.dist-info/METADATA")
+        for file in tmp_path.glob("opt/commwatch/lib/site-packages/*.dist-info/METADATA")
     ]
     installed = {
         (re.findall(r"^Name: (.+)$", text, re.M)[0], re.findall(r"^Version: (.+)$", text, re.M)[0]) for text in metadata
@@ -126,9 +133,11 @@ def test_the_bill_of_materials_is_what_the_package_installs(
 
     allowed = (ROOT / "packaging/requirements.txt").read_text(encoding="utf-8")
     for component in components:
-        assert f"--hash=sha256:{component['hashes'][0]['content']}" in allowed, component["name"]
+        assert component["externalReferences"], component["name"]
+        for archive in component["externalReferences"]:
+            assert f"--hash=sha256:{archive['hashes'][0]['content']}" in allowed, archive
     (wheel,) = release.glob("*.whl")
-    assert run("sha256sum", wheel).split()[0] == own["hashes"][0]["content"]
+    assert run("sha256sum", wheel).split()[0] == own["externalReferences"][0]["hashes"][0]["content"]
 
     needs = {entry["ref"]: entry["dependsOn"] for entry in materials["dependencies"]}
     assert {ref for refs in needs.values() for ref in refs} == {each["bom-ref"] for each in components}
@@ -144,7 +153,7 @@ def test_the_bill_of_materials_is_valid(release: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     if installed.returncode:
         pytest.skip(f"cyclonedx-python-lib cannot be installed: {installed.stderr[-200:]}")
-    (file,) = release.glob("*.cdx.json")
+    file = next(release.glob("*.aarch64.cdx.json"))
     code = """
 import sys
 from cyclonedx.schema import SchemaVersion
