@@ -247,7 +247,7 @@ _AMONG_SYMPTOMS: Explanations = {
     ("gpu_recovery_needed", "xid_fabric"): Explanation(0.6, "The driver reported that a path of this GPU failed."),
     **{(symptom, "xid_fabric"): Explanation(0.7, "The driver reported that a path of this GPU failed.")
        for symptom in ("nvlink_down", "nvlink_flapping")},
-    **{(symptom, "sxid_fatal"): Explanation(0.7, "The NVSwitch reported the link of this GPU.", "nvlink")
+    **{(symptom, "sxid_fatal"): Explanation(0.7, "The NVSwitch reported a link at that time.", "nvlink")
        for symptom in ("nvlink_down", "nvlink_flapping", "xid_fabric")},
     ("nvlink_down", "nvlink_flapping"): Explanation(0.6, "The link has gone down again and again.", "nvlink"),
     ("nvlink_down", "nvlink_recovery_failed"): Explanation(0.8, "The link could not be trained again.", "nvlink"),
