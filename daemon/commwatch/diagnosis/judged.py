@@ -133,7 +133,7 @@ def judged(check: Check, matched: Matches, quantity: Quantity, parts: Collection
         measured=check.measured or "; ".join(map(format_evidence, facts)) or seen[0].record.title,
         required=check.required or "no such finding",
         source=check.source or ", ".join(origins),
-        detail="; ".join(filter(None, (check.detail, *words))),
+        detail="; ".join(filter(None, (check.detail.rstrip("."), *words))),
         next_step=seen[0].record.next_step,
     )
 
