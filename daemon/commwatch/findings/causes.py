@@ -128,17 +128,17 @@ def _place_of(fault: Incident, standing: Sequence[Incident]) -> Component:
         return component
     at_the_time = [one for one in standing if abs(one.first_seen - fault.first_seen) <= READING_SECONDS]
     parts = frozenset().union(*(one.component.parts for one in at_the_time if one.code in _SWITCH_TROUBLE))
-    # Where a link at the switch is down, the switch reported that one; and a GPU is not at the switch if its links are
-    # known to be down elsewhere alone.
-    down = [one.component for one in at_the_time if one.code == "nvlink_down" and one.component.kind == "nvlink"]
-    here = {_gpu_of(one) for one in down if component.key in one.parts}
-    elsewhere = {_gpu_of(one) for one in down if len(one.parts) > 1} - here
+    # Where a link at the switch is down, or most links of a GPU, the switch reported that one; and a GPU is not at the
+    # switch if its links are known to be down elsewhere alone.
+    down = [one.component for one in at_the_time if one.code == "nvlink_down"]
+    here = {_gpu_of(one) for one in down if one.kind == "gpu" or component.key in one.parts}
+    elsewhere = {_gpu_of(one) for one in down if one.kind == "nvlink" and len(one.parts) > 1} - here
     return msgspec.structs.replace(component, parts=parts & here or parts - elsewhere)
 
 
-def _gpu_of(nvlink: Component) -> str:
-    """PCI address of the GPU of a link."""
-    return nvlink.key.rpartition("/")[0]
+def _gpu_of(component: Component) -> str:
+    """PCI address of a GPU, or of that of a link."""
+    return component.key.partition("/")[0]
 
 
 def _is_placed(fault: Component, symptom: Component) -> bool:

@@ -582,11 +582,15 @@ def test_an_sxid_of_another_nvswitch_than_that_of_the_link_is_another_fault(swit
     assert (len(joined) == 1) == is_same
 
 
-def test_an_sxid_is_of_the_gpu_whose_link_at_the_switch_is_down_and_of_no_other() -> None:
+@pytest.mark.parametrize(
+    "down",
+    [Component("nvlink", f"{GPU}/3", "", frozenset({GPU, SWITCH})), Component("gpu", GPU, "", frozenset({GPU}))],
+    ids=["a link", "all links"],
+)
+def test_an_sxid_is_of_the_gpu_whose_link_at_the_switch_is_down_and_of_no_other(down: Component) -> None:
     """Another GPU that has fallen off its bus at the time is a fault of its own."""
-    link = Component("nvlink", f"{GPU}/3", "", frozenset({GPU, SWITCH}))
     lost = finding("xid_fabric", Component("gpu", OTHER, "", frozenset({OTHER})), START + 15)
-    joined = join([finding("nvlink_down", link), finding("sxid_fatal", Component("nvswitch", SWITCH)), lost])
+    joined = join([finding("nvlink_down", down), finding("sxid_fatal", Component("nvswitch", SWITCH)), lost])
 
     assert {one.code: causes(one) for one in joined} == {"nvlink_down": ["sxid_fatal"], "xid_fabric": []}
 
