@@ -198,6 +198,17 @@ def test_a_job_that_works_has_no_evidence(story: Story) -> None:
     assert story.evidence() == {}
 
 
+def test_a_job_that_is_not_read_any_more_has_no_evidence(story: Story) -> None:
+    """Whether it is still stuck is not known; the metric goes too."""
+    story.audit("a", "a", "a", "a")
+    story.dump(story.judged())
+    assert len(story.said()) == 1
+    story.node.gpus, story.node.nvlink = [(None, None)] * 4, 0.3
+    story.node.read(130)
+    assert story.evidence() == {}
+    assert not story.node.store.group("job_words")
+
+
 # --- place ---
 
 
