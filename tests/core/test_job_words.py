@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -390,3 +391,10 @@ def test_the_daemon_puts_the_words_on_its_findings(tmp_path: Path, monkeypatch: 
     store.drop("job_inspector", "")
     daemon.engine.look()
     assert [one.job_evidence for one in daemon.engine.verdict.findings if one.code == "job_stuck"] == [()]
+
+
+def test_a_defect_in_the_words_ends_no_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    daemon = FedDaemon(tmp_path, monkeypatch)
+    monkeypatch.setattr(JobWords, "words", lambda *_: 1 / 0)
+    daemon.engine.look()
+    assert daemon.engine.verdict.looked_at == time.time()
