@@ -16,12 +16,13 @@ from commwatch.jobs.flight_recorder.report import JobVerdict
 from commwatch.jobs.flight_recorder.tracker import FlightRecorderVerdicts
 from commwatch.jobs.flight_recorder.verdict import CLOCKS_SECONDS, KNOWN_OPERATIONS, Verdict
 from commwatch.jobs.inspector.tracker import GROUP as INSPECTOR
-from commwatch.jobs.ranks import RANKS_MAX, read_user
+from commwatch.jobs.ranks import RANKS_MAX
 from commwatch.jobs.settings.plan import JobSettings
 from commwatch.jobs.stuck import StuckJobs
 from commwatch.lines import printable
 from commwatch.node.store import Store
 from commwatch.service.job_ras import JobRas
+from commwatch.sources import files
 from commwatch.units import format_seconds, time_of_day
 from commwatch_exporters.snapshot import Series, Value
 
@@ -142,7 +143,8 @@ class JobWords:
         return users.pop() if len(users) == 1 else None
 
     def _read_user(self, pid: int) -> int | None:
-        return read_user(self._procfs, pid)
+        users = files.parse_users(files.read_if_there(f"{self._procfs}/{pid}/status"))
+        return None if users is None else users.real
 
     # --- Inspector and RAS ---
 

@@ -324,10 +324,10 @@ def _link(path: str, at: int | None = None) -> str:
 
 def _user_id(folder: int) -> int | None:
     """The real user id as the process itself sees it: a container may count its users otherwise."""
-    match = re.search(rb"^Uid:\s+([0-9]{1,10})", _content("status", folder), re.MULTILINE)
-    if match is None:
+    users = files.parse_users(_content("status", folder))
+    if users is None:
         return None
-    outside = int(match[1])
+    outside = users.real
     for line in _content("uid_map", folder).splitlines():
         words = line.split()
         if len(words) == 3 and all(word.isdigit() for word in words):
