@@ -240,15 +240,18 @@ def _split(name: str, by_rank: dict[int, Group], highest: int, notes: list[str])
     """The groups of one name; ``highest`` is the highest rank that is known."""
     lists = Counter(one.ranks for rank, one in by_rank.items() if rank in one.ranks)
     kept: list[tuple[int, ...]] = []
+    listed: dict[int, tuple[int, ...]] = {}
+    """By rank the one of ``kept`` that it is in."""
     for ranks, _ in lists.most_common():
-        if not any(set(ranks) & set(others) for others in kept):
+        if listed.keys().isdisjoint(ranks):
             kept.append(ranks)
-    odd = {rank for rank, one in by_rank.items() if one.ranks and one.ranks not in kept and rank in one.ranks}
+            listed.update(dict.fromkeys(ranks, ranks))
+    odd = {rank for rank, one in by_rank.items() if rank in one.ranks and listed.get(rank) != one.ranks}
     if odd:
         notes.append(f"In group {name[:64]!r} {ranks_text(odd)} left out: other dumps list other ranks.")
     for ranks in kept:
         yield _Members(name, ranks, True, {one: by_rank[one] for one in ranks if one in by_rank and one not in odd})
-    rest = {one: group for one, group in by_rank.items() if one not in odd and not any(one in ranks for ranks in kept)}
+    rest = {one: group for one, group in by_rank.items() if one not in odd and one not in listed}
     if rest and not kept:
         # The default group has all ranks, and they are numbered from 0 on.
         is_default = any(one.description == _DEFAULT_GROUP for one in rest.values())
