@@ -355,8 +355,10 @@ def _home_of(found: RootedFiles, user: int | None) -> str:
 def _dumps(variables: Mapping[str, str], found: RootedFiles) -> str:
     path = next((variables[name] for name in _DUMPS if variables.get(name)), "")
     folder, _, prefix = path.rpartition("/")
+    if not path.startswith("/") or prefix[-1:].isdigit():  # a rank behind a digit cannot be told from the name
+        return ""
     try:
-        return series_of(found.identity(folder or "/"), f"{prefix}0") if path.startswith("/") else ""
+        return series_of(found.identity(folder or "/"), f"{prefix}0")
     except OSError:
         return ""
 
