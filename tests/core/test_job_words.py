@@ -179,6 +179,7 @@ def test_metrics_name_the_ranks_of_a_certain_verdict_on_this_job(story: Story) -
         ("a", {}, {("3", "did_not_arrive", "all_reduce"): 1042}),
         ("a", {"ranks": ranks}, {(str(one), "did_not_arrive", "all_reduce"): 1042 for one in ranks[:4]}),
         ("a", {"operation": "evil\n", "sequence_number": None}, {("3", "did_not_arrive", "other"): 0}),
+        ("a", {"operation": "recv", "sequence_number": None}, {("3", "did_not_arrive", "recv"): 0}),
         ("a", {"is_certain": False}, {}),
         ("", {}, {}),
     ):

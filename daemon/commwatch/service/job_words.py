@@ -28,6 +28,8 @@ from commwatch_exporters.snapshot import Series, Value
 
 GROUP: Final = "job_words"
 _RANK: Final = "commwatch_job_flight_recorder_rank"
+_OPERATIONS: Final = KNOWN_OPERATIONS | {"send", "recv"}
+"""Values of a label; a job can write any name."""
 _MOST_RANKS: Final = 4
 """Of a job that metrics name."""
 _LONGEST: Final = 400
@@ -174,6 +176,6 @@ class JobWords:
 def _named_ranks(job: SuspectedJob, verdict: Verdict) -> Iterator[tuple[Series, Value]]:
     """The first ranks that a certain verdict names, at the job's lowest GPU."""
     gpu, address = min((one.gpu, one.address) for one in job.ranks)
-    operation = verdict.operation if verdict.operation in KNOWN_OPERATIONS else "other"
+    operation = verdict.operation if verdict.operation in _OPERATIONS else "other"
     for rank in verdict.ranks[:_MOST_RANKS] if verdict.is_certain else ():
         yield (_RANK, (str(gpu), address, str(rank), verdict.kind, operation)), verdict.sequence_number or 0
