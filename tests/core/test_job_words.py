@@ -264,7 +264,6 @@ def test_dumps_count_for_the_job_that_wrote_them(
 def test_two_jobs_of_one_user_are_not_mixed(
     two: Story, series: tuple[str, ...], users: tuple[int, int], found: list[list[str]]
 ) -> None:
-    two.node.user = dict(zip(PIDS, (users[0], *users, users[1]), strict=True))
     two.node.user = {pid: users[place // 2] for place, pid in enumerate(PIDS)}
     two.node.write()
     two.audit(*series)
