@@ -179,6 +179,7 @@ def test_metrics_name_the_ranks_of_a_certain_verdict_on_this_job(story: Story) -
         ("a", {}, {("3", "did_not_arrive", "all_reduce"): 1042}),
         ("a", {"ranks": ranks}, {(str(one), "did_not_arrive", "all_reduce"): 1042 for one in ranks[:4]}),
         ("a", {"operation": "evil\n", "sequence_number": None}, {("3", "did_not_arrive", "other"): 0}),
+        ("a", {"operation": "recv", "sequence_number": None}, {("3", "did_not_arrive", "recv"): 0}),
         ("a", {"is_certain": False}, {}),
         ("", {}, {}),
     ):
@@ -196,6 +197,17 @@ def test_a_job_that_works_has_no_evidence(story: Story) -> None:
     story.node.gpus, story.node.nvlink = [COMPUTES] * 4, 0.3
     story.node.read(20)
     assert story.evidence() == {}
+
+
+def test_a_job_that_is_not_read_any_more_has_no_evidence(story: Story) -> None:
+    """Whether it is still stuck is not known; the metric goes too."""
+    story.audit("a", "a", "a", "a")
+    story.dump(story.judged())
+    assert len(story.said()) == 1
+    story.node.gpus, story.node.nvlink = [(None, None)] * 4, 0.3
+    story.node.read(130)
+    assert story.evidence() == {}
+    assert not story.node.store.group("job_words")
 
 
 # --- place ---
@@ -252,7 +264,6 @@ def test_dumps_count_for_the_job_that_wrote_them(
 def test_two_jobs_of_one_user_are_not_mixed(
     two: Story, series: tuple[str, ...], users: tuple[int, int], found: list[list[str]]
 ) -> None:
-    two.node.user = dict(zip(PIDS, (users[0], *users, users[1]), strict=True))
     two.node.user = {pid: users[place // 2] for place, pid in enumerate(PIDS)}
     two.node.write()
     two.audit(*series)
@@ -379,3 +390,10 @@ def test_the_daemon_puts_the_words_on_its_findings(tmp_path: Path, monkeypatch: 
     store.drop("job_inspector", "")
     daemon.engine.look()
     assert [one.job_evidence for one in daemon.engine.verdict.findings if one.code == "job_stuck"] == [()]
+
+
+def test_a_defect_in_the_words_ends_no_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    daemon = FedDaemon(tmp_path, monkeypatch)
+    monkeypatch.setattr(JobWords, "words", lambda *_: 1 / 0)
+    daemon.engine.look()
+    assert daemon.engine.verdict.looked_at is not None

@@ -14,7 +14,7 @@ from commwatch.jobs.flight_recorder.files import find_all, series_of
 from commwatch.jobs.flight_recorder.report import COLLECTOR, JobVerdicts
 from commwatch.jobs.flight_recorder.source import NEW_SECONDS, FlightRecorderSource
 from commwatch.readings import Batch
-from support.flight_recorder import place
+from support.flight_recorder import dump, pickled, place
 
 
 class Folder:
@@ -184,6 +184,34 @@ def test_the_dumps_of_another_user_hide_none(tmp_path: Path, others: int) -> Non
     folder.put("missing")
     folder.run()
     assert ("did_not_arrive", [3]) in (folder.verdicts() or ())
+
+
+def test_the_dumps_of_an_older_job_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them, so that the rest names no rank for want of the others; they count as unread, and stay so."""
+    folder = Folder(tmp_path)
+    folder.run()
+    folder.put("missing", "first_rank_")
+    assert [folder.verdicts() for _ in range(2)] == [None, [("did_not_arrive", [3])]]
+    folder.put("deadlock", "second_rank_")
+    monkeypatch.setattr(source, "MOST_MEMORY", 30_000)
+    assert [folder.verdicts() for _ in range(3)] == [None, [("deadlock", [0, 1])], None]
+    counted = values(folder.run())
+    assert counted["commwatch_flight_recorder_dumps"] == 4
+    assert counted["commwatch_flight_recorder_unread_dumps"] == 4
+
+
+def test_the_dumps_of_one_job_have_a_bound_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small files can take much memory: here each lists 10,000 ranks of its own. What was read first stays."""
+    monkeypatch.setattr(source, "MOST_MEMORY", 2**20)
+    folder = Folder(tmp_path)
+    folder.run()
+    for number in range(10):
+        ranks = list(range(number, number + 10_000))
+        (tmp_path / f"trace_rank_{number}").write_bytes(pickled(dump([], {"0": ranks})))
+    for _ in range(4):
+        found = values(folder.run())
+        assert found["commwatch_flight_recorder_dumps"] in (0, 1, 2)
+    assert found["commwatch_flight_recorder_unread_dumps"] == 8
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files to other users")

@@ -160,22 +160,24 @@ def test_names_that_a_job_makes_up_by_the_thousand_are_not_judged(table: Process
 
 
 def test_the_audit_knows_the_rank_of_a_process_and_where_its_dumps_are(tmp_path: Path) -> None:
-    """A container sees the folder at another path, and a link in it leads to no file of the node."""
+    """A container sees the folder at another path, and a link in it leads to no file of the node. Behind a digit the
+    rank cannot be told from the name, which all jobs of such names would share."""
     table = ProcessTable(tmp_path / "proc")
     for pid, variables in {
         11: {"TORCH_FR_DUMP_TEMP_FILE": "/dumps/job7_rank_", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/nowhere/x"},
         12: {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/link/job7_rank_"},
         13: {"TORCH_FR_DUMP_TEMP_FILE": "/nowhere/x"},
         14: {"TORCH_FR_DUMP_TEMP_FILE": "dumps/x"},
-        15: {},
+        15: {"TORCH_FR_DUMP_TEMP_FILE": "/dumps/4821"},
+        16: {},
     }.items():
-        table.add(pid, variables, rank=pid - 11 if pid < 15 else None)
+        table.add(pid, variables, rank=pid - 11 if pid < 16 else None)
         (table.root / f"{pid}/root/dumps").mkdir()
         (table.root / f"{pid}/root/link").symlink_to("/dumps")
-    audit = audit_processes(range(11, 16), NodeFacts(), table.root)
+    audit = audit_processes(range(11, 17), NodeFacts(), table.root)
     folders = [(table.root / f"{pid}/root/dumps").stat() for pid in (11, 12)]
     series = [series_of((one.st_dev, one.st_ino), "job7_rank_3") for one in folders]
-    assert audit.processes == (*(JobProcess(11 + rank, rank, one) for rank, one in enumerate([*series, "", ""])),)
+    assert audit.processes == (*(JobProcess(11 + rank, rank, one) for rank, one in enumerate([*series, "", "", ""])),)
 
 
 def test_an_environment_and_a_file_are_audited_like_a_process(tmp_path: Path) -> None:

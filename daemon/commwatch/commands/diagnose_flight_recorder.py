@@ -109,7 +109,7 @@ def answer_lines(answer: Answer) -> Iterator[Line | str]:
     if not answer.ranks:
         yield [("Unknown: ", "yellow"), ("no dump can be used.", "")]
     elif not answer.verdicts and not answer.is_complete:
-        known = f"no operation waits in the dumps of {ranks_text(answer.ranks)}, and others could not be used."
+        known = "not all dumps can be used and compared, and in those that can no operation waits."
         yield [("Unknown: ", "yellow"), (known, "")]
     elif not answer.verdicts:
         yield [("OK: ", "green"), (f"no operation waits in the dumps of {ranks_text(answer.ranks)}.", "")]

@@ -6,7 +6,6 @@ Nothing here attaches to a process: no ptrace, no ``mem``, no ``stack``. A proce
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -20,7 +19,6 @@ RANKS_MAX: Final = 64
 """Of one job that are read: a sample of one takes up to 1 ms."""
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _SECTOR_BYTES: Final = 512
-_USER: Final = re.compile(rb"^Uid:\t(\d{1,10})\b", re.MULTILINE)
 _BUSY_CORES, _STILL_CORES = 0.5, 0.1
 """A process that runs for more of the time spins, for less it waits; between them it is neither, unless it wants a core
 in each sample and does not get it."""
@@ -79,12 +77,6 @@ def read_rank(procfs: Path, pid: int) -> RankSample | None:
         state, cpu / _TICKS, started / _TICKS, _switches(folder), "" if where == "0" else where,
         _text(f"{folder}/syscall").partition(" ")[0],
     )  # fmt: skip
-
-
-def read_user(procfs: Path, pid: int) -> int | None:
-    """The user of a process; None where it has ended or is not shown."""
-    found = _USER.search(files.read_if_there(f"{procfs}/{pid}/status") or b"")
-    return None if found is None else int(found[1])
 
 
 def read_storage(procfs: Path) -> int | None:

@@ -81,8 +81,6 @@ _MOST_NAMED: Final = 16
 _IN_PROGRESS: Final = 7
 """``ncclInProgress``; 0 is success."""
 _DEAD: Final = b'"event": "PEER_DEAD"'
-_USER: Final = re.compile(rb"^Uid:\t\d{1,10}\t(\d{1,10})\b", re.MULTILINE)
-"""The effective one, whose sockets are those of the process."""
 _LISTENS: Final = b"0A"
 """``TCP_LISTEN``."""
 _SOCKETS_BYTES: Final = 1 << 20
@@ -431,14 +429,14 @@ def reason_against(process: ProcessSettings, procfs: Path) -> Outcome | None:
 
 def _another_listens(procfs: Path, process: int, port: int) -> bool:
     """Whether a port is not that of the user of a process alone: anybody may listen there, and answer for the job."""
-    user = _USER.search(files.read_if_there(f"{procfs}/{process}/status") or b"")
+    users = files.parse_users(files.read_if_there(f"{procfs}/{process}/status"))
     listening = set()
     for name in ("tcp", "tcp6"):
         for line in (files.read_if_there(f"{procfs}/net/{name}", _SOCKETS_BYTES) or b"").splitlines()[1:]:
             words = line.split()
             if len(words) > 7 and words[3] == _LISTENS and words[1].endswith(b":%04X" % port):
                 listening.add(words[7])
-    return user is None or not listening <= {user[1]}
+    return users is None or not listening <= {b"%d" % users.effective}
 
 
 def ask_about(

@@ -218,11 +218,13 @@ class StuckJobs(Tracker):
         """The jobs that have moved nothing for half a minute, with their processes, as of the last reading.
 
         Args:
-            now: monotonic seconds up to which the time since the last payload is counted; None: that of the reading.
+            now: monotonic seconds up to which the time since the last payload is counted, of jobs that were read within
+                the last two minutes; None: that of the reading.
         """
         found = []
         for job in self._jobs:
-            if job.samples and (seconds := job.seconds(job.read_at if now is None else now)):
+            is_read = now is None or now - job.read_at <= _MAX_GAP_SECONDS
+            if is_read and job.samples and (seconds := job.seconds(job.read_at if now is None else now)):
                 started = {pid: one.started for pid, one in job.samples[-1][1].items() if one.state}
                 ranks = (replace(one, started=started.get(one.pid)) for one in job.ranks)
                 found.append(SuspectedJob(seconds, tuple(sorted(ranks, key=lambda one: (one.gpu, one.pid)))))

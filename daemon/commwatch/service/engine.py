@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from commwatch.config.settings import Config, Paths, SourceSection, section_json
 from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import Thresholds
 from commwatch.errors import CommwatchError
+from commwatch.jobs.evidence import JobEvidence
 from commwatch.jobs.settings.plan import SOURCE as SETTINGS
 from commwatch.jobs.settings.plan import JobSettings
 from commwatch.node.gpus_now import GPU_COLLECTORS, PROCESS_COLLECTOR
@@ -355,7 +356,11 @@ class Engine:
 
     def _evaluate(self) -> None:
         now = time.time()
-        words = self._job_words.words(now)
+        words: Mapping[str, Sequence[JobEvidence]] = {}
+        try:
+            words = self._job_words.words(now)
+        except Exception:  # a defect of ours must be seen, and what a job wrote must not end the watching
+            log.exception("what jobs wrote could not be joined to the findings")
         self.verdict.evaluate(self.whole_snapshot(), now, words)
 
     # --- what must survive a restart ---

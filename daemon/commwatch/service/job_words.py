@@ -16,17 +16,20 @@ from commwatch.jobs.flight_recorder.report import JobVerdict
 from commwatch.jobs.flight_recorder.tracker import FlightRecorderVerdicts
 from commwatch.jobs.flight_recorder.verdict import CLOCKS_SECONDS, KNOWN_OPERATIONS, Verdict
 from commwatch.jobs.inspector.tracker import GROUP as INSPECTOR
-from commwatch.jobs.ranks import RANKS_MAX, read_user
+from commwatch.jobs.ranks import RANKS_MAX
 from commwatch.jobs.settings.plan import JobSettings
 from commwatch.jobs.stuck import StuckJobs
 from commwatch.lines import printable
 from commwatch.node.store import Store
 from commwatch.service.job_ras import JobRas
+from commwatch.sources import files
 from commwatch.units import format_seconds, time_of_day
 from commwatch_exporters.snapshot import Series, Value
 
 GROUP: Final = "job_words"
 _RANK: Final = "commwatch_job_flight_recorder_rank"
+_OPERATIONS: Final = KNOWN_OPERATIONS | {"send", "recv"}
+"""Values of a label; a job can write any name."""
 _MOST_RANKS: Final = 4
 """Of a job that metrics name."""
 _LONGEST: Final = 400
@@ -142,7 +145,8 @@ class JobWords:
         return users.pop() if len(users) == 1 else None
 
     def _read_user(self, pid: int) -> int | None:
-        return read_user(self._procfs, pid)
+        users = files.parse_users(files.read_if_there(f"{self._procfs}/{pid}/status"))
+        return None if users is None else users.real
 
     # --- Inspector and RAS ---
 
@@ -172,6 +176,6 @@ class JobWords:
 def _named_ranks(job: SuspectedJob, verdict: Verdict) -> Iterator[tuple[Series, Value]]:
     """The first ranks that a certain verdict names, at the job's lowest GPU."""
     gpu, address = min((one.gpu, one.address) for one in job.ranks)
-    operation = verdict.operation if verdict.operation in KNOWN_OPERATIONS else "other"
+    operation = verdict.operation if verdict.operation in _OPERATIONS else "other"
     for rank in verdict.ranks[:_MOST_RANKS] if verdict.is_certain else ():
         yield (_RANK, (str(gpu), address, str(rank), verdict.kind, operation)), verdict.sequence_number or 0

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from commwatch.readings import Reason
 
@@ -15,6 +15,7 @@ _PAGE_BYTES = 4096
 """No attribute of sysfs is longer than one page."""
 
 _INTEGER = re.compile(rb"-?[0-9]{1,20}")
+_USERS = re.compile(rb"^Uid:\t(\d{1,10})\t(\d{1,10})\b", re.MULTILINE)
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 _SUBFUNCTION = ".sf."
@@ -98,6 +99,20 @@ def parse_integer(data: bytes) -> int | None:
     """A decimal integer of at most 20 digits; None for any other text."""
     text = data.strip()
     return int(text) if _INTEGER.fullmatch(text) else None
+
+
+class Users(NamedTuple):
+    """User ids of a process, by the count of the node."""
+
+    real: int
+    effective: int
+    """Whose its sockets and files are."""
+
+
+def parse_users(status: bytes | None) -> Users | None:
+    """The users in ``/proc/PID/status``; None where it is not shown or cut."""
+    found = _USERS.search(status or b"")
+    return None if found is None else Users(int(found[1]), int(found[2]))
 
 
 def parse_word(data: bytes) -> str:

@@ -38,8 +38,13 @@ class DumpFile:
     """Bytes."""
     stamp: tuple[int, int, int]
     """Number of the file, time of its last change in ns, and size: a rewritten file has another one."""
-    series: str = ""
-    """See ``series_of``; empty where the folder is not known."""
+    folder: tuple[int, int] | None = None
+    """Numbers of the device of its folder, and of that itself there."""
+
+    @property
+    def series(self) -> str:
+        """See ``series_of``; empty where the folder is not known."""
+        return "" if self.folder is None else series_of(self.folder, os.path.basename(self.path))
 
 
 def rank_of(path: str) -> int | None:
@@ -115,7 +120,7 @@ def find_all(names: Iterable[str]) -> tuple[list[DumpFile], list[str]]:
 def _take(
     path: str, found: dict[str, DumpFile], folders: dict[str, tuple[int, int]], notes: list[str]
 ) -> None:  # fmt: skip
-    folder, name = os.path.split(path)
+    folder = os.path.dirname(path)
     try:
         status = os.lstat(path)
         if folder not in folders:
@@ -131,13 +136,13 @@ def _take(
     elif status.st_size > MOST_BYTES:
         notes.append(f"{path} is left out: it has {status.st_size:,} bytes, more than {MOST_BYTES:,}.")
     else:
-        found[path] = file_of(path, status, series_of(folders[folder], name))
+        found[path] = file_of(path, status, folders[folder])
 
 
-def file_of(path: str, status: os.stat_result, series: str = "") -> DumpFile:
+def file_of(path: str, status: os.stat_result, folder: tuple[int, int] | None = None) -> DumpFile:
     """A file by its status."""
     stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
-    return DumpFile(path, status.st_uid, status.st_mtime, status.st_size, stamp, series)
+    return DumpFile(path, status.st_uid, status.st_mtime, status.st_size, stamp, folder)
 
 
 def _of_one_owner(files: Sequence[DumpFile]) -> tuple[list[DumpFile], list[str]]:

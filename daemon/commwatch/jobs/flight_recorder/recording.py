@@ -20,6 +20,7 @@ from commwatch.jobs.flight_recorder.pickle_walk import NoDump
 KEPT_STEPS: Final = 100
 """Of each group: the last ones, in which ranks are compared."""
 KEPT_FRAMES: Final = 16
+KEPT_TYPES: Final = 4
 _LONGEST_PLACE: Final = 256
 """Characters of a function, and of a file: the calls of a pickle can share a text of any length."""
 _MOST_RANKS_TEXT: Final = 4 * 2**20
@@ -56,7 +57,7 @@ class Step(msgspec.Struct, frozen=True):
     elements: tuple[int, int]
     """Of all inputs and of all outputs."""
     types: tuple[str, ...]
-    """Of the elements."""
+    """Of the elements; of several the first."""
     is_finished: bool
     created: float
     """Seconds since 1970, by the rank's node."""
@@ -290,6 +291,7 @@ def _step(number: int, same: Sequence[tuple[int, Call]], finished: _Finished, *,
     order, last = same[-1]
     first = same[0][1]
     frames = last.frames[:KEPT_FRAMES] if has_frames else []
+    types = sorted({one for _, call in same for one in (*call.input_dtypes, *call.output_dtypes)})
     # Calls that were issued as one get no state of their own: that of the bracket counts.
     is_finished = finished(last) if _is_bracket(last) else all(finished(call) for _, call in same)
     return Step(
@@ -299,7 +301,7 @@ def _step(number: int, same: Sequence[tuple[int, Call]], finished: _Finished, *,
             _elements(call.input_sizes for _, call in same),
             _elements(call.output_sizes for _, call in same),
         ),
-        types=tuple(sorted({one for _, call in same for one in (*call.input_dtypes, *call.output_dtypes)})),
+        types=tuple(types[:KEPT_TYPES]),
         is_finished=is_finished,
         created=first.time_created_ns / 1e9,
         order=order,

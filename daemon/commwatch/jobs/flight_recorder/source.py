@@ -22,6 +22,8 @@ from commwatch_exporters.snapshot import Series
 
 MOST_BYTES: Final = 4 * 2**20
 """Of a dump: 30,000 calls. Larger ones are for ``commwatch diagnose --flight-recorder``, whose child has limits."""
+MOST_MEMORY: Final = 512 * 2**20
+"""Bytes that all dumps take together, about; each user who has dumps gets an equal share."""
 BUSY_SECONDS: Final = 0.25
 """A run reads no further dump after this time."""
 NEW_SECONDS: Final = 600.0
@@ -32,6 +34,8 @@ _SERIES: Final[tuple[Series, ...]] = (
     *(("commwatch_flight_recorder_verdicts_total", (kind,)) for kind in KINDS),
 )
 
+_GROUP_BYTES, _RANK_BYTES = 2048, 36
+"""Of a group more than it takes: to compare the 256,000 that fit takes 2 s, and a run has ``deadline``."""
 _LAST_TIME: Final = 253_402_300_799.0
 """The end of the year 9999: the time of a file can be anything."""
 _Job: TypeAlias = "tuple[int, str]"
@@ -59,7 +63,9 @@ class FlightRecorderSource(Source):
         self._old: set[tuple[int, int, int]] | None = None
         """Stamps of the files that the first search passed over."""
         self._read: dict[str, tuple[DumpFile, RankDump | None]] = {}
-        """By path; None of a file that is no dump or too large."""
+        """By path; None of a file that is no dump, is too large, or had to make room."""
+        self._sizes: dict[str, int] = {}
+        """By path of a dump, see ``_size``."""
         self._judged: dict[_Job, tuple[Sequence[DumpFile], tuple[JobVerdict, ...]]] = {}
         """The files of each job that were judged, and the verdicts."""
         self._told: tuple[JobVerdict, ...] = ()
@@ -76,9 +82,12 @@ class FlightRecorderSource(Source):
         for place, one in enumerate(self._in_turn(complete)):
             if place and time.monotonic() - started >= BUSY_SECONDS:
                 break
-            self._read[one.path] = one, _read(one)
+            self._read[one.path] = one, (dump := _read(one))
+            self._sizes[one.path] = 0 if dump is None else _size(dump)
         self._seen = found
         self._read = {path: read for path, read in self._read.items() if path in found}
+        self._sizes = {path: size for path, size in self._sizes.items() if path in found}
+        self._make_room()
         batch.audit = self._judge({_job_of(one) for one in found.values() if self._is_pending(one)})
         dumps = [dump for _, dump in self._read.values() if dump is not None]
         values = (len(dumps), len(self._read) - len(dumps), *self._totals.values())
@@ -114,16 +123,40 @@ class FlightRecorderSource(Source):
     def _is_pending(self, file: DumpFile) -> bool:
         return file.path not in self._read or self._read[file.path][0] != file
 
+    def _by_job(self) -> dict[_Job, list[tuple[DumpFile, RankDump]]]:
+        by_job: dict[_Job, list[tuple[DumpFile, RankDump]]] = {}
+        for file, dump in self._read.values():
+            if dump is not None:
+                by_job.setdefault(_job_of(file), []).append((file, dump))
+        return by_job
+
+    def _make_room(self) -> None:
+        """Give up what is beyond a user's share of the memory: of the job that wrote last the dumps that were read
+        last, and of those before it all."""
+        by_job = self._by_job()
+        share = MOST_MEMORY // max(1, len({owner for owner, _ in by_job}))
+        used: dict[int, int] = {}
+        lists: set[tuple[int, int]] = set()
+        for job, read in sorted(by_job.items(), key=lambda one: -max(file.written for file, _ in one[1])):
+            owner, is_last = job[0], job[0] not in used
+            for place, (file, dump) in enumerate(read):
+                used[owner] = used.get(owner, 0) + self._sizes[file.path]
+                for group in dump.recording.groups:
+                    if (owner, id(group.ranks)) not in lists:  # the dumps of a job share them
+                        lists.add((owner, id(group.ranks)))
+                        used[owner] += _RANK_BYTES * len(group.ranks)
+                if used[owner] > share:
+                    for other, _ in read[place:] if is_last else read:
+                        self._read[other.path] = other, None
+                    break
+
     def _judge(self, pending: Collection[_Job]) -> bytes | None:
         """JSON of the verdicts; None while they are those of the run before.
 
         Args:
             pending: jobs with dumps that are still to be read, whose verdicts stay as they are.
         """
-        by_job: dict[_Job, list[tuple[DumpFile, RankDump]]] = {}
-        for file, dump in self._read.values():
-            if dump is not None:
-                by_job.setdefault(_job_of(file), []).append((file, dump))
+        by_job = self._by_job()
         before, self._judged = self._judged, {}
         for job, read in by_job.items():
             these = [file for file, _ in read]
@@ -153,6 +186,14 @@ class FlightRecorderSource(Source):
 
 def _job_of(file: DumpFile) -> _Job:
     return file.owner, file.series
+
+
+def _size(dump: RankDump) -> int:
+    """Bytes that a dump takes, about: objects take some three times what they take as MessagePack. Without the ranks of
+    its groups."""
+    groups = dump.recording.groups
+    kept = [(one.name, one.description, one.steps, one.exchanges) for one in groups]
+    return 3 * len(msgspec.msgpack.encode(kept)) + _GROUP_BYTES * len(groups)
 
 
 def _verdicts(job: _Job, dumps: Sequence[RankDump]) -> Iterator[JobVerdict]:

@@ -95,7 +95,8 @@ class Analysis(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
     """What was set aside and why, as sentences."""
     contradicting: tuple[int, ...] = ()
-    """Ranks that are not known although there are dumps of them, which contradict each other."""
+    """Ranks that are not known, or not in a group, although there are dumps of them: these contradict each other, or
+    those of other ranks."""
 
 
 @dataclass(slots=True)
@@ -128,9 +129,9 @@ def judge(dumps: Iterable[RankDump], unresponsive: Mapping[int, str] | None = No
     found = list(dumps)
     last_run = _of_one_run(found, notes)
     ranks = _by_rank(last_run, notes)
-    contradicting = tuple(sorted({one.rank for one in last_run} - ranks.keys()))
+    contradicting = {one.rank for one in last_run} - ranks.keys()
     highest = max([*(one.rank for one in found), *(unresponsive or ())], default=0)
-    groups = _by_group(ranks, highest, notes)
+    groups = _by_group(ranks, highest, notes, contradicting)
     world = max((len(one.members) for one in groups if one.is_listed), default=0)
     for rank in [one for one in ranks if world and one >= world and not _is_member(one, groups)]:
         notes.append(f"The dump of rank {rank} is left out: the largest group has {world} ranks, and it is not in any.")
@@ -139,7 +140,7 @@ def judge(dumps: Iterable[RankDump], unresponsive: Mapping[int, str] | None = No
     _connect(fronts)
     verdicts = [*_deadlocks(fronts), *(_verdict(one, unresponsive or {}) for one in fronts if not one.waits_for)]
     verdicts.sort(key=likelihood)
-    return Analysis(tuple(sorted(ranks)), tuple(_distinct(verdicts)), tuple(notes), contradicting)
+    return Analysis(tuple(sorted(ranks)), tuple(_distinct(verdicts)), tuple(notes), tuple(sorted(contradicting)))
 
 
 def likelihood(verdict: Verdict) -> tuple[int, bool, float]:
@@ -224,8 +225,13 @@ class _Members:
         return f"{self.name} ({description})" if description not in ("", "undefined") else self.name
 
 
-def _by_group(ranks: dict[int, list[RankDump]], highest: int, notes: list[str]) -> list[_Members]:
-    """The groups; of one name those with the same ranks, as a split makes groups of one name that share none."""
+def _by_group(
+    ranks: dict[int, list[RankDump]], highest: int, notes: list[str], contradicting: set[int]
+) -> list[_Members]:  # fmt: skip
+    """The groups; of one name those with the same ranks, as a split makes groups of one name that share none.
+
+    Ranks that are left out of one are added to ``contradicting``.
+    """
     named: dict[str, dict[int, Group]] = {}
     for rank, dumps in ranks.items():
         for dump in dumps:
@@ -233,22 +239,28 @@ def _by_group(ranks: dict[int, list[RankDump]], highest: int, notes: list[str]) 
                 known = named.setdefault(group.name, {}).get(rank)
                 if known is None or not known.steps:
                     named[group.name][rank] = group
-    return [one for name, by_rank in named.items() for one in _split(name, by_rank, highest, notes)]
+    return [one for name, by_rank in named.items() for one in _split(name, by_rank, highest, notes, contradicting)]
 
 
-def _split(name: str, by_rank: dict[int, Group], highest: int, notes: list[str]) -> Iterator[_Members]:
+def _split(
+    name: str, by_rank: dict[int, Group], highest: int, notes: list[str], contradicting: set[int]
+) -> Iterator[_Members]:  # fmt: skip
     """The groups of one name; ``highest`` is the highest rank that is known."""
     lists = Counter(one.ranks for rank, one in by_rank.items() if rank in one.ranks)
     kept: list[tuple[int, ...]] = []
+    listed: dict[int, tuple[int, ...]] = {}
+    """By rank the one of ``kept`` that it is in."""
     for ranks, _ in lists.most_common():
-        if not any(set(ranks) & set(others) for others in kept):
+        if listed.keys().isdisjoint(ranks):
             kept.append(ranks)
-    odd = {rank for rank, one in by_rank.items() if one.ranks and one.ranks not in kept and rank in one.ranks}
+            listed.update(dict.fromkeys(ranks, ranks))
+    odd = {rank for rank, one in by_rank.items() if rank in one.ranks and listed.get(rank) != one.ranks}
     if odd:
+        contradicting |= odd
         notes.append(f"In group {name[:64]!r} {ranks_text(odd)} left out: other dumps list other ranks.")
     for ranks in kept:
         yield _Members(name, ranks, True, {one: by_rank[one] for one in ranks if one in by_rank and one not in odd})
-    rest = {one: group for one, group in by_rank.items() if one not in odd and not any(one in ranks for ranks in kept)}
+    rest = {one: group for one, group in by_rank.items() if one not in odd and one not in listed}
     if rest and not kept:
         # The default group has all ranks, and they are numbered from 0 on.
         is_default = any(one.description == _DEFAULT_GROUP for one in rest.values())

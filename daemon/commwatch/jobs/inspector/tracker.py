@@ -24,7 +24,8 @@ GROUP: Final = "job_inspector"
 _IDENTITY: Final = "nvml_identity"
 _MOST_PROCESSES: Final = 256
 """Processes on GPUs whose users and ids are read."""
-_STATUS: Final = re.compile(rb"^Uid:\t(\d{1,10})\b(?:.*^NSpid:[\t\d]*\t(\d{1,10})$)?", re.MULTILINE | re.DOTALL)
+_INNER: Final = re.compile(rb"^NSpid:[\t\d]*\t(\d{1,10})$", re.MULTILINE)
+"""Id of a process in its own namespace."""
 _OF_GPU: Final = {
     "share": "communication_ratio",
     "waits_seconds": "arrival_wait_seconds",
@@ -76,8 +77,9 @@ class JobInspector(Tracker):
 
     def _identity(self, pid: int) -> tuple[int, int] | None:
         """The user of a process, and its id in its own namespace; None where its status is not shown."""
-        found = _STATUS.search(files.read_if_there(f"{self._procfs}/{pid}/status") or b"")
-        return None if found is None else (int(found[1]), int(found[2] or pid))
+        status = files.read_if_there(f"{self._procfs}/{pid}/status") or b""
+        users, inner = files.parse_users(status), _INNER.search(status)
+        return None if users is None else (users.real, int(inner[1]) if inner else pid)
 
     def _owner(self, pid: int) -> int | None:
         known = self._identities.get(pid)

@@ -324,10 +324,10 @@ def _link(path: str, at: int | None = None) -> str:
 
 def _user_id(folder: int) -> int | None:
     """The real user id as the process itself sees it: a container may count its users otherwise."""
-    match = re.search(rb"^Uid:\s+([0-9]{1,10})", _content("status", folder), re.MULTILINE)
-    if match is None:
+    users = files.parse_users(_content("status", folder))
+    if users is None:
         return None
-    outside = int(match[1])
+    outside = users.real
     for line in _content("uid_map", folder).splitlines():
         words = line.split()
         if len(words) == 3 and all(word.isdigit() for word in words):
@@ -355,8 +355,10 @@ def _home_of(found: RootedFiles, user: int | None) -> str:
 def _dumps(variables: Mapping[str, str], found: RootedFiles) -> str:
     path = next((variables[name] for name in _DUMPS if variables.get(name)), "")
     folder, _, prefix = path.rpartition("/")
+    if not path.startswith("/") or prefix[-1:].isdigit():  # a rank behind a digit cannot be told from the name
+        return ""
     try:
-        return series_of(found.identity(folder or "/"), f"{prefix}0") if path.startswith("/") else ""
+        return series_of(found.identity(folder or "/"), f"{prefix}0")
     except OSError:
         return ""
 

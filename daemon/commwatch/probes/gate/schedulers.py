@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -13,11 +12,10 @@ from commwatch.config.settings import Probes
 from commwatch.probes.gate.decision import SchedulerAnswer, SchedulerFacts, asks_kubelet, asks_slurm
 from commwatch.probes.gate.kubelet import ask_kubelet
 from commwatch.probes.gate.slurm import ask_slurm, node_name
+from commwatch.sources.files import parse_users
 
 _KUBELETS = frozenset({"kubelet", "k3s-server", "k3s-agent"})
 _SLURMD = "slurmd"
-_OF_ROOT = re.compile(rb"^Uid:\t\d+\t0\t", re.MULTILINE)
-"""Of ``/proc/PID/status``: the user whose rights a process has is root."""
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 """The kernel gives the namespace that it boots with this number (PROC_PID_INIT_INO)."""
 
@@ -73,7 +71,8 @@ def find_daemons(procfs: Path) -> Daemons:
 def _is_of_root(process: Path) -> bool:
     """By the kernel's word: the owner of its files in procfs is root's for any process that wants no core dump."""
     with suppress(OSError):
-        return bool(_OF_ROOT.search((process / "status").read_bytes()))
+        users = parse_users((process / "status").read_bytes())
+        return users is not None and users.effective == 0
     return False
 
 
