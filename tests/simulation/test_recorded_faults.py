@@ -196,6 +196,7 @@ GPU: Any = [
     {"function": "nvmlDeviceGetHandleByIndex_v2", "arguments": [0, "=handle"], "memory": [None, "1"]},
     {"function": "nvmlDeviceGetPciInfo_v3", "arguments": [1, "=68"], "memory": [None, "00" * 20 + "17"]},
 ]
+GPU_AT, OTHER_AT = "0000:17:00.0", "0000:18:00.0"
 PLACE = "devices/pci0000:16/0000:16:01.0/0000:17:00.0"
 
 
@@ -209,6 +210,14 @@ UNUSABLE: dict[str, tuple[bytes, str]] = {
     "no GPU": (whole(), "its driver lists no GPU"),
     "GPU without a place": (node_file({}), "its /sys does not show where GPU 0000:17:00.0 is"),
     "below itself": (node_file({"0000:17:00.0": f"{PLACE}/0000:17:00.0"}), "where 0000:17:00.0 is"),
+    "GPUs below each other": (
+        node_file(
+            {GPU_AT: f"devices/{OTHER_AT}/{GPU_AT}", OTHER_AT: f"devices/{GPU_AT}/{OTHER_AT}"},
+            {"function": "nvmlDeviceGetHandleByIndex_v2", "arguments": [1, "=handle"], "memory": [None, "2"]},
+            {"function": "nvmlDeviceGetPciInfo_v3", "arguments": [2, "=68"], "memory": [None, "00" * 20 + "18"]},
+        ),
+        f"where GPU {GPU_AT} is",
+    ),
     "bridge without a place": (node_file({"0000:17:00.0": PLACE}), "where 0000:16:01.0 is"),
     "links of an old kind": (
         node_file(

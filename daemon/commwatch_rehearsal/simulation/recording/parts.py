@@ -190,10 +190,11 @@ class _Parts:
         for address in roles:
             chain = [*reversed(places[address].split("/"))]
             above = ancestors_of(chain)
-            if chain == [address, *above, "devices"] and above:
-                for one, parent in zip((address, *above[:-1]), above, strict=True):
-                    if one not in places or parents.setdefault(one, parent) != parent or one == parent:
+            if chain == [address, *above, "devices"] and above and not files.is_pci_address(above[-1]):
+                for number, (one, parent) in enumerate(zip((address, *above[:-1]), above, strict=True)):
+                    if places.get(one) != "/".join(reversed(chain[number:])):
                         raise NoParts(self._path, f"its /sys does not show where {one} is")
+                    parents[one] = parent
         depth = {address: len(places[address].split("/")) for address in parents}
         for address in sorted(depth, key=lambda one: (depth[one], one)):
             parent = parents[address]
