@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from commwatch.errors import ConfigError
+from commwatch.sources import files
 from commwatch_rehearsal.simulation.ethtool import ports_of, statistics_of
 from commwatch_rehearsal.simulation.faults.fault import Fault
 from commwatch_rehearsal.simulation.field_answers import Asked
@@ -263,8 +264,8 @@ def _counts(text: str) -> dict[str, int]:
     found = {}
     for line in text.splitlines():
         name, _, number = line.strip().rpartition(" ")
-        if number.isdecimal():
-            found[name] = int(number)
+        if (count := files.parse_integer(number.encode("latin-1"))) is not None:
+            found[name] = count
     return found
 
 
