@@ -318,6 +318,8 @@ def test_names_of_a_recording_do_not_move_the_cursor(tmp_path: Path, capsys: pyt
         ("gpu_throttled, gpu: 0", "nvmlDeviceGetCurrentClocks", "gpu_throttled: the recording has none of"),
         ("ethernet_discards, interface: ens3f0np0, rate: 1/s", "ethtool", "ethernet_discards: the recording has none"),
         ("service_stopped, service: nvidia-persistenced", "comm", "service_stopped: the recording has none of"),
+        ("gpu_throttled, gpu: 1", "Reasons of (2,)", "gpu_throttled: the recording has none of"),
+        ("gpu_throttled, gpu: 0", "Reasons of (2,)", ""),
         ("xid, gpu: 0, xid: 79", "", ""),
     ],
 )
@@ -328,7 +330,11 @@ def test_a_fault_that_a_recording_cannot_play_is_refused_in_one_line(
     held = read_recording(Path(recording("a10x2")))
 
     def is_left(one: Any) -> bool:
-        name = one.function if isinstance(one, Call) else one.path if isinstance(one, File) else type(one).__name__
+        name = type(one).__name__
+        if isinstance(one, Call):
+            name = f"{one.function} of {one.arguments[:1]}"
+        elif isinstance(one, File):
+            name = one.path
         known = {"nvmlDeviceGetFieldValues": "Fields", "ethtool": "Statistics"}.get(without, without)
         return not without or known not in name
 

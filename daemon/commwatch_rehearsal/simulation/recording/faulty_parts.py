@@ -404,7 +404,11 @@ def check_playable(faults: Iterable[Fault], file: str, preset: Preset, recording
 
 def _changes_functions(recording: Recording, _faulty: Hardware, _healthy: Hardware, fault: Fault) -> bool:
     names = _FUNCTIONS.get(fault.kind, ())
-    return any(isinstance(one, Call) and one.function in names and one.code == 0 for one in recording.answers)
+    struck = {number for place, number in enumerate(gpu_numbers(recording)) if fault.strikes(place)}
+    return any(
+        isinstance(one, Call) and one.function in names and one.code == 0 and not struck.isdisjoint(one.arguments[:2])
+        for one in recording.answers
+    )
 
 
 def _changes_log(recording: Recording, faulty: Hardware, _healthy: Hardware, _fault: Fault) -> bool:
