@@ -52,6 +52,7 @@ class OtlpSender:
     async def send(self, settings: Otlp) -> None:
         """Begin an export, if there is a collector and the last one is over."""
         if not settings.endpoint:
+            self._client, self._failing = None, ""
             return
         if self._thread is not None and self._thread.is_alive():
             self._report(settings.endpoint, "the last export has not come back")
