@@ -187,7 +187,7 @@ def test_an_answer_is_not_read_whole(receiver: Receiver) -> None:
         assert client.send(page.families()) == ""
 
     assert receiver.sent[0] == 1
-    assert receiver.sent[1] < 2**26
+    assert receiver.sent[1] < 2**25
     assert receiver.connections == 2
 
 

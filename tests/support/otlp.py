@@ -61,13 +61,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.server.requests.append((self.path, ExportMetricsServiceRequest.FromString(body)))
         self.server.answers.wait()
         self.send_response(self.server.status)
-        self.send_header("Content-Length", str(len(self.server.answer)))
+        answer, place = self.server.answer, len(self.server.sent)
+        self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
         self.server.sent.append(0)
         try:
-            for start in range(0, len(self.server.answer), 2**16):
-                self.wfile.write(self.server.answer[start : start + 2**16])
-                self.server.sent[-1] += len(self.server.answer[start : start + 2**16])
+            for start in range(0, len(answer), 2**16):
+                self.wfile.write(answer[start : start + 2**16])
+                self.server.sent[place] += len(answer[start : start + 2**16])
         except ConnectionError:
             self.close_connection = True  # the client has read enough
 
