@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
+import requests
 from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.sdk.metrics import export as otel
@@ -22,6 +23,8 @@ UNITS: Final[Mapping[str, str]] = {
 """By the units of the catalogue, those of UCUM."""
 
 _NETWORK: Final = ("commwatch_rdma_", "commwatch_ethernet_")
+_MOST_OF_ANSWER: Final = 65_536
+"""Bytes that are read of a collector's answer, which is empty or some hundred bytes."""
 _CUMULATIVE: Final = otel.AggregationTemporality.CUMULATIVE
 _Key: TypeAlias = tuple[str, tuple[str, ...]]
 
@@ -51,7 +54,10 @@ class OtlpClient:
         library = logging.getLogger("opentelemetry")
         library.propagate = False  # it writes a line for each try
         library.handlers = [self._log]
-        self._exporter = OTLPMetricExporter(f"{endpoint}/v1/metrics", compression=Compression.Gzip)
+        session = requests.Session()
+        session.stream = True  # the answer is read by _check_answer
+        session.hooks["response"].append(_check_answer)
+        self._exporter = OTLPMetricExporter(f"{endpoint}/v1/metrics", compression=Compression.Gzip, session=session)
 
     def send(self, families: Iterable[Family]) -> str:
         """Send families, again within the time-out if need be; returns why they did not arrive, empty if they did."""
@@ -107,6 +113,17 @@ def _attributes(name: str, labels: Mapping[str, str]) -> Mapping[str, str]:
     if name.startswith(_NETWORK) and (device := labels.get("device")):
         return {**labels, "hw.type": "network", "hw.id": device, "hw.name": device}
     return labels
+
+
+def _check_answer(response: requests.Response, **_: object) -> None:
+    """Read an answer, so that its connection is used again, and refuse what the library takes for success.
+
+    Raises:
+        requests.RequestException: it is a redirection, which the library does not follow.
+    """
+    response.raw.read(_MOST_OF_ANSWER)
+    if 300 <= response.status_code < 400:
+        raise requests.RequestException(f"{response.status_code} {response.reason}: redirections are not followed")
 
 
 class _FirstMessage(logging.Handler):

@@ -87,6 +87,13 @@ def test_a_flag_goes_over_the_file(tmp_path: Path) -> None:
         ("textfile: {interval: 500ms}\n", 1, "textfile", "interval must be at least 1s"),
         ("metrics: {otlp: {interval: 500ms}}\n", 1, "metrics.otlp", "interval must be at least 1s"),
         ("metrics: {otlp: {endpoint: 'collector:4317'}}\n", 1, "metrics.otlp.endpoint", "got 'collector:4317'"),
+        ("metrics: {otlp: {endpoint: 'http://c:4318?a=b'}}\n", 1, "metrics.otlp.endpoint", "got 'http://c:4318?a=b'"),
+        (
+            "metrics: {otlp: {endpoint: 'http://a:b@c:4318'}}\n",
+            1,
+            "metrics.otlp",
+            "endpoint takes no name and password;",
+        ),
         ("sources:\n  network: {interval: 1ms}\n", 2, "sources.network", "interval must be at least 50ms"),
         (
             "sources:\n  nccl_logs: {paths: [logs]}\n",

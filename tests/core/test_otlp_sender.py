@@ -96,6 +96,29 @@ def test_a_collector_that_refuses_is_one_line(
     assert capfd.readouterr() == ("", "")
 
 
+def test_another_collector_that_refuses_is_another_line() -> None:
+    """Who has corrected the endpoint sees that it is still wrong."""
+    exporter = sender()
+    with receiving() as first, receiving() as second, capture_logs() as logs:
+        first.status = second.status = 400
+        for endpoint in (first.endpoint, second.endpoint, second.endpoint):
+            send(exporter, endpoint)
+
+    assert [one["log_level"] for one in logs] == ["warning", "warning"]
+
+
+def test_a_turn_off_forgets_the_collector() -> None:
+    """Its connection is closed, and if it still refuses after the exports are on again, a line says so."""
+    exporter = sender()
+    with receiving() as receiver, capture_logs() as logs:
+        receiver.status = 400
+        for endpoint in (receiver.endpoint, "", receiver.endpoint):
+            send(exporter, endpoint)
+
+        assert receiver.connections == 2
+    assert [one["log_level"] for one in logs] == ["warning", "warning"]
+
+
 def test_without_the_extra_one_line_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The daemon goes on."""
     monkeypatch.setitem(sys.modules, "commwatch_exporters.otlp", None)

@@ -170,6 +170,27 @@ def test_a_collector_that_refuses(receiver: Receiver, monkeypatch: pytest.Monkey
     assert client.send(page.families()) == ""
 
 
+def test_a_redirection_is_no_success(receiver: Receiver) -> None:
+    """Nothing has arrived: a proxy that wants a login answers so."""
+    receiver.status = 302
+
+    assert "302 Found: redirections are not followed" in OtlpClient(receiver.endpoint, "1.2").send(
+        MetricsPage(lambda: snapshot_of({LINK: 5})).families()
+    )
+    assert len(receiver.requests) == 1
+
+
+def test_an_answer_is_not_read_whole(receiver: Receiver) -> None:
+    """A long one is cut off; after a short one the connection is used again."""
+    page, client = MetricsPage(lambda: snapshot_of({LINK: 5})), OtlpClient(receiver.endpoint, "1.2")
+    for receiver.answer in (b"a", b"b" * 2**26, b"c"):
+        assert client.send(page.families()) == ""
+
+    assert receiver.sent[0] == 1
+    assert receiver.sent[1] < 2**25
+    assert receiver.connections == 2
+
+
 def test_a_collector_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time-out ends the tries."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "0.1")

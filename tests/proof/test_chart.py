@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tarfile
@@ -65,6 +66,7 @@ CASES: dict[str, dict[str, Any]] = {
         "fullnameOverride": "gpu-links", "prometheusRule": {"enabled": True},
         "port": 9999, "web": {"secretName": "web", "scheme": "HTTPS"},
     },
+    "client certificates": {**IMAGE, "web": {"secretName": "web", "scheme": "HTTPS", "clientCertificates": True}},
 }  # fmt: skip
 
 
@@ -211,6 +213,22 @@ def test_helm_test_asks_the_endpoint(status: HTTPStatus) -> None:
 
     assert (asyncio.run(serve()) == 0) is (status is HTTPStatus.OK)
     assert asked == ["/healthz"]
+
+
+def test_the_kubelet_needs_no_certificate() -> None:
+    """Where clients need one, its probes and helm test only open the port; a request would fail, and end the pod."""
+    documents = rendered({**IMAGE, "web": {"secretName": "w", "scheme": "HTTPS", "clientCertificates": True}})
+    [daemonset], [test] = of_kind(documents, "DaemonSet"), of_kind(documents, "Pod")
+    [container] = daemonset["spec"]["template"]["spec"]["containers"]
+
+    for probe in ("livenessProbe", "readinessProbe"):
+        assert container[probe].pop("tcpSocket") == {"port": "metrics"}
+        assert "httpGet" not in container[probe]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        script = test["spec"]["containers"][0]["command"][-1]
+        script = script.replace("fabric-commwatch", "127.0.0.1").replace("28029", str(server.getsockname()[1]))
+        assert subprocess.run([sys.executable, "-I", "-c", script], check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-I", "-c", script], check=False, capture_output=True).returncode == 1
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from commwatch.config.settings import Probe, Probes
+from commwatch.config.settings import Config, Probe, Probes
 from commwatch.errors import ConfigError
 from commwatch.probes.gate.decision import GateFacts, decide
 from commwatch.probes.workload import plan_cycle
@@ -24,6 +24,7 @@ from commwatch_rehearsal.simulation.recording.faulty_parts import laid
 from commwatch_rehearsal.simulation.recording.file import read_recording
 from commwatch_rehearsal.simulation.recording.lines import Call, File, Folder
 from commwatch_rehearsal.simulation.recording.node import RecordedNode
+from support.command_line import run_command
 from support.daemon import command
 from support.pages import page_of
 from support.recorded import whole
@@ -196,6 +197,13 @@ GPU: Any = [
     {"function": "nvmlDeviceGetHandleByIndex_v2", "arguments": [0, "=handle"], "memory": [None, "1"]},
     {"function": "nvmlDeviceGetPciInfo_v3", "arguments": [1, "=68"], "memory": [None, "00" * 20 + "17"]},
 ]
+SYS: Any = {"is": "folder", "at": 0, "root": "sys"}
+SYS_FILE: Any = {**SYS, "is": "file"}
+OTHER_GPU: Any = [
+    {"function": "nvmlDeviceGetHandleByIndex_v2", "arguments": [1, "=handle"], "memory": [None, "2"]},
+    {"function": "nvmlDeviceGetPciInfo_v3", "arguments": [2, "=68"], "memory": [None, "00" * 20 + "18"]},
+]
+GPU_AT, OTHER_AT = "0000:17:00.0", "0000:18:00.0"
 PLACE = "devices/pci0000:16/0000:16:01.0/0000:17:00.0"
 
 
@@ -209,6 +217,13 @@ UNUSABLE: dict[str, tuple[bytes, str]] = {
     "no GPU": (whole(), "its driver lists no GPU"),
     "GPU without a place": (node_file({}), "its /sys does not show where GPU 0000:17:00.0 is"),
     "below itself": (node_file({"0000:17:00.0": f"{PLACE}/0000:17:00.0"}), "where 0000:17:00.0 is"),
+    "GPUs below each other": (
+        node_file(
+            {GPU_AT: f"devices/{OTHER_AT}/{GPU_AT}", OTHER_AT: f"devices/{GPU_AT}/{OTHER_AT}"},
+            *OTHER_GPU,
+        ),
+        f"where GPU {GPU_AT} is",
+    ),
     "bridge without a place": (node_file({"0000:17:00.0": PLACE}), "where 0000:16:01.0 is"),
     "links of an old kind": (
         node_file(
@@ -217,6 +232,24 @@ UNUSABLE: dict[str, tuple[bytes, str]] = {
             {"function": "nvmlDeviceGetNvLinkVersion", "arguments": [1, 0, "=4"], "memory": [None, None, "02"]},
         ),
         "these are older than version 3",
+    ),
+    "thousands of adapters": (
+        whole(
+            *({"is": "nvml", "at": 0, "code": 0, **one} for one in GPU),
+            {**SYS, "path": "bus/pci/devices", "entries": {GPU_AT: PLACE, "0000:16:01.0": PLACE.rpartition("/")[0]}},
+            {**SYS, "path": "class/net", "entries": {f"n{one}": f"devices/{GPU_AT}/n{one}" for one in range(3000)}},
+            *({**SYS_FILE, "path": f"devices/{GPU_AT}/n{one}/type", "content": "1"} for one in range(3000)),
+        ),
+        "it has more than 512 network interfaces",
+    ),
+    "GPUs of several models": (
+        node_file(
+            {GPU_AT: PLACE, "0000:16:01.0": PLACE.rpartition("/")[0], OTHER_AT: PLACE.replace(GPU_AT, OTHER_AT)},
+            *OTHER_GPU,
+            *({"function": "nvmlDeviceGetName", "arguments": [one, "=96"], "memory": [None, f"4{one}" * 5000]}
+              for one in (1, 2)),
+        ),
+        f"its GPUs are of several models: {'A' * 96}, {'B' * 96}",
     ),
     "handle that is no number": (
         whole({"is": "nvml", "at": 0, "code": 0, **GPU[0], "memory": [None, "ffff"]}), "an answer makes no sense"
@@ -237,6 +270,43 @@ def test_a_recording_that_shows_no_parts_takes_no_faults(content: bytes, problem
     assert problem in str(caught.value)
 
 
+def test_numbers_that_no_kernel_writes_do_not_end_the_node(tmp_path: Path) -> None:
+    """A counter of thousands of digits, and the rate of a port that no number of the machine holds."""
+    contents = {"/symbol_error": "9" * 5000, "/aer_dev_correctable": f"BadTLP {'9' * 5000}",
+                "/rate": f"{'9' * 400} Gb/sec (4X NDR)"}  # fmt: skip
+    held = read_recording(Path(recording("h100x8ndr")))
+    lines = [
+        {
+            **msgspec.to_builtins(one),
+            "content": next((contents[word] for word in contents if word in one.path), one.content),
+        }
+        for one in held.answers
+        if isinstance(one, File)
+    ] + [msgspec.to_builtins(one) for one in held.answers if not isinstance(one, File)]
+    file, faults, clock = tmp_path / "node.cwrec", tmp_path / "faults.yaml", [0.0]
+    file.write_bytes(whole(*lines, seconds=held.seconds))
+    faults.write_text(
+        "- {fault: rdma_errors, device: mlx5_2, counter: symbol_error, rate: 1/s, at: 1s}\n"
+        "- {fault: pcie_aer, gpu: 0, severity: correctable, error: BadTLP, rate: 1/s, at: 1s}\n"
+        "- {fault: job, rdma_utilization: 0.5, at: 1s}\n"
+    )
+    node = RecordedNode(file, faults, 0.0, lambda: clock[0])
+    for clock[0] in (0.0, 5.0):
+        node.write_sysfs(tmp_path / "sys")
+
+
+def test_names_of_a_recording_do_not_move_the_cursor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the description of its node."""
+    file = tmp_path / "node.cwrec"
+    file.write_bytes(node_file(
+        {GPU_AT: PLACE, "0000:16:01.0": PLACE.rpartition("/")[0]},
+        {"function": "nvmlDeviceGetName", "arguments": [1, "=96"], "memory": [None, "411b5b33316d"]},
+        {"function": "nvmlSystemGetDriverVersion", "arguments": ["=80"], "memory": ["1b5b33326d"]},
+    ))  # fmt: skip
+    assert run_command(Config(), "simulate", str(file)) == 0
+    assert "A?[31m, driver ?[32m" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("fault", "without", "problem"),
     [
@@ -248,6 +318,8 @@ def test_a_recording_that_shows_no_parts_takes_no_faults(content: bytes, problem
         ("gpu_throttled, gpu: 0", "nvmlDeviceGetCurrentClocks", "gpu_throttled: the recording has none of"),
         ("ethernet_discards, interface: ens3f0np0, rate: 1/s", "ethtool", "ethernet_discards: the recording has none"),
         ("service_stopped, service: nvidia-persistenced", "comm", "service_stopped: the recording has none of"),
+        ("gpu_throttled, gpu: 1", "Reasons of (2,)", "gpu_throttled: the recording has none of"),
+        ("gpu_throttled, gpu: 0", "Reasons of (2,)", ""),
         ("xid, gpu: 0, xid: 79", "", ""),
     ],
 )
@@ -258,7 +330,11 @@ def test_a_fault_that_a_recording_cannot_play_is_refused_in_one_line(
     held = read_recording(Path(recording("a10x2")))
 
     def is_left(one: Any) -> bool:
-        name = one.function if isinstance(one, Call) else one.path if isinstance(one, File) else type(one).__name__
+        name = type(one).__name__
+        if isinstance(one, Call):
+            name = f"{one.function} of {one.arguments[:1]}"
+        elif isinstance(one, File):
+            name = one.path
         known = {"nvmlDeviceGetFieldValues": "Fields", "ethtool": "Statistics"}.get(without, without)
         return not without or known not in name
 

@@ -26,6 +26,11 @@ class Receiver(http.server.ThreadingHTTPServer):
         self.answers = threading.Event()
         """Cleared: requests wait."""
         self.answers.set()
+        self.answer = b""
+        """Body of its answers."""
+        self.sent: list[int] = []
+        """Bytes of each body that a client took."""
+        self.connections = 0
         self.requests: list[tuple[str, Any]] = []
         """Path and message of each, those that were refused too."""
 
@@ -41,6 +46,12 @@ class Receiver(http.server.ThreadingHTTPServer):
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     server: Receiver
+    protocol_version = "HTTP/1.1"  # keeps connections
+
+    def setup(self) -> None:
+        """A connection has come."""
+        super().setup()
+        self.server.connections += 1
 
     def do_POST(self) -> None:
         """Take a message."""
@@ -50,8 +61,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.server.requests.append((self.path, ExportMetricsServiceRequest.FromString(body)))
         self.server.answers.wait()
         self.send_response(self.server.status)
-        self.send_header("Content-Length", "0")
+        answer, place = self.server.answer, len(self.server.sent)
+        self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
+        self.server.sent.append(0)
+        try:
+            for start in range(0, len(answer), 2**16):
+                self.wfile.write(answer[start : start + 2**16])
+                self.server.sent[place] += len(answer[start : start + 2**16])
+        except ConnectionError:
+            self.close_connection = True  # the client has read enough
 
     def log_message(self, *_: object) -> None:
         """Nothing is written."""

@@ -89,7 +89,7 @@ class Web(Section, frozen=True):
     """TLS, users and limits, in the format of exporter-toolkit (docs/using/endpoint.md); empty: plain HTTP."""
     systemd_socket: bool = False
     """Listen on what systemd hands over (commwatch.socket), not on ``listen_addresses``."""
-    documentation: Annotated[str, Meta(pattern=r"^(https?://[^\s\"'<>]*[^\s\"'<>/])?\Z")] = ""
+    documentation: Annotated[str, Meta(pattern=r"^(https?://[^\s\"'<>?#]*[^\s\"'<>?#/])?\Z")] = ""
     """Where the files of docs/ can be read, as a URL without a slash at its end: the node's page links to them."""
 
     def __post_init__(self) -> None:
@@ -302,13 +302,15 @@ class Sources(Section, frozen=True):
 class Otlp(Section, frozen=True):
     """The metrics for an OpenTelemetry collector."""
 
-    endpoint: Annotated[str, Meta(pattern=r"^(https?://[^\s\"'<>]*[^\s\"'<>/])?\Z")] = ""
+    endpoint: Annotated[str, Meta(pattern=r"^(https?://[^\s\"'<>?#]*[^\s\"'<>?#/])?\Z")] = ""
     """Its URL for OTLP over HTTP, without /v1/metrics, such as http://localhost:4318; empty: nothing is sent."""
     interval: Duration = Duration(15)
 
     def __post_init__(self) -> None:
         if self.interval < 1:
             raise ValueError("interval must be at least 1s")
+        if "@" in self.endpoint:
+            raise ValueError("endpoint takes no name and password; give them by OTEL_EXPORTER_OTLP_HEADERS")
 
 
 class Metrics(Section, frozen=True):

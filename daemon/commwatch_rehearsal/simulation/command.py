@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from commwatch.commands.command import command, option
 from commwatch.config.settings import Config
 from commwatch.errors import ExitCode, UsageError
+from commwatch.lines import printable
 from commwatch.views.terminal import print_json
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def _list(*, as_json: bool) -> int:
 
 
 def _print_node(node: NodeDescription) -> None:
-    print(f"{node.name}: {_plain(node.gpus)}, driver {node.driver}")
+    print(f"{node.name}: {_plain(node.gpus)}, driver {_plain(node.driver)}")
     for label in ("nvlink", "pcie", "network", "rdma"):
         _print_wrapped(f"  {label:8}", _plain(getattr(node, label)))
 
@@ -114,5 +115,5 @@ def _print_wrapped(head: str, text: str, *, hang: int | None = None) -> None:
 
 
 def _plain(text: str) -> str:
-    """Text of the documentation for a terminal."""
-    return text.replace("`", "")
+    """Text of the documentation, with names of a node, for a terminal."""
+    return printable(text.replace("`", ""))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from commwatch.errors import ConfigError
+from commwatch.sources import files
 from commwatch_rehearsal.simulation.ethtool import ports_of, statistics_of
 from commwatch_rehearsal.simulation.faults.fault import Fault
 from commwatch_rehearsal.simulation.field_answers import Asked
@@ -263,8 +264,8 @@ def _counts(text: str) -> dict[str, int]:
     found = {}
     for line in text.splitlines():
         name, _, number = line.strip().rpartition(" ")
-        if number.isdecimal():
-            found[name] = int(number)
+        if (count := files.parse_integer(number.encode("latin-1"))) is not None:
+            found[name] = count
     return found
 
 
@@ -403,7 +404,11 @@ def check_playable(faults: Iterable[Fault], file: str, preset: Preset, recording
 
 def _changes_functions(recording: Recording, _faulty: Hardware, _healthy: Hardware, fault: Fault) -> bool:
     names = _FUNCTIONS.get(fault.kind, ())
-    return any(isinstance(one, Call) and one.function in names and one.code == 0 for one in recording.answers)
+    struck = {number for place, number in enumerate(gpu_numbers(recording)) if fault.strikes(place)}
+    return any(
+        isinstance(one, Call) and one.function in names and one.code == 0 and not struck.isdisjoint(one.arguments[:2])
+        for one in recording.answers
+    )
 
 
 def _changes_log(recording: Recording, faulty: Hardware, _healthy: Hardware, _fault: Fault) -> bool:

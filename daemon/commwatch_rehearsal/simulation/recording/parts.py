@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Collection, Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import pynvml
 
@@ -32,15 +32,20 @@ from commwatch_rehearsal.simulation.recording.calls import OPENS_HANDLE
 from commwatch_rehearsal.simulation.recording.file import Recording
 from commwatch_rehearsal.simulation.recording.lines import Call, Fields, File, Folder
 
+_T = TypeVar("_T")
+
 _READ, _OK = 0, 0
 """Index and status of ``nvmlDeviceGetP2PStatus``."""
 _LINE_RATES, _REMOTE_LINK = (164, 90), 146
 """Fields: megabytes per second of a link, number of the link at the other end."""
+_MOST_PARTS: Final = 512
+"""Of a kind: for each of them others are gone through."""
 _MOST_LINKS: Final = 64
+_LONGEST_TEXT: Final = 96  # NVML_DEVICE_NAME_V2_BUFFER_SIZE
 _VERSIONS: Final = {one.model.nvlink.version: one.model.nvlink for one in PRESETS.values() if one.model.nvlink}
 """Codes of ``nvmlDeviceGetNvLinkVersion`` from 3.0 to 5.0, each with such links: of earlier ones none is simulated."""
 _ETHERNET, _MTU = "1", 1500
-_RATE = re.compile(r"(\d+)(?:\.\d+)? Gb/sec \((\d+)X ?(\w*)\)")
+_RATE = re.compile(r"(\d{1,6})(?:\.\d+)? Gb/sec \((\d{1,3})X ?(\w*)\)")
 
 
 class NoParts(ConfigError):
@@ -101,8 +106,9 @@ class _Driver:
         return self._memories.get((function, arguments))
 
     def text(self, function: str, *arguments: int) -> str | None:
+        """A text, cut to the longest that NVML writes."""
         memory = self.memory(function, *arguments)
-        return None if memory is None else memory.partition(b"\0")[0].decode("latin-1")
+        return None if memory is None else memory.partition(b"\0")[0][:_LONGEST_TEXT].decode("latin-1")
 
     def number(self, function: str, *arguments: int) -> int | None:
         """A number of at most 64 bits."""
@@ -146,7 +152,7 @@ class _Parts:
 
     def preset(self) -> Preset:
         driver = self._driver
-        addresses = [driver.address(number) for number in driver.numbers]
+        addresses = [driver.address(number) for number in self._few("GPUs", driver.numbers)]
         if not addresses or None in addresses:
             raise NoParts(self._path, "its driver lists no GPU, or not where they are")
         gpus = tuple(
@@ -157,11 +163,11 @@ class _Parts:
             )
             for address, number in zip(addresses, driver.numbers, strict=True)
         )
-        devices = tuple(self._devices({gpu.pci_address for gpu in gpus}))
+        devices = self._few("PCIe devices", self._devices({gpu.pci_address for gpu in gpus}))
         known = {device.address for device in devices}
         if missing := next((gpu.pci_address for gpu in gpus if gpu.pci_address not in known), None):
             raise NoParts(self._path, f"its /sys does not show where GPU {missing} is")
-        interfaces = tuple(self._interfaces(known))
+        interfaces = self._few("network interfaces", self._interfaces(known))
         preset = Preset(
             name=node_name(str(self._path)),
             model=self._model(gpus, next(device for device in devices if device.address == gpus[0].pci_address)),
@@ -169,11 +175,18 @@ class _Parts:
             devices=devices,
             interfaces=interfaces,
             nvswitches=tuple(device.address for device in devices if device.role == "nvswitch"),
-            rdma_ports=tuple(self._rdma_ports(interfaces, known)),
+            rdma_ports=self._few("RDMA ports", self._rdma_ports(interfaces, known)),
             driver_version=driver.text("nvmlSystemGetDriverVersion") or "0",
             cuda_driver_version=driver.number("nvmlSystemGetCudaDriverVersion_v2") or 0,
         )
         return self._with_links(preset)
+
+    def _few(self, kind: str, parts: Iterable[_T]) -> tuple[_T, ...]:
+        """Parts of a kind, of which no node has very many."""
+        found = tuple(islice(parts, _MOST_PARTS + 1))
+        if len(found) > _MOST_PARTS:
+            raise NoParts(self._path, f"it has more than {_MOST_PARTS} {kind}")
+        return found
 
     def _content(self, folder: str, name: str) -> str:
         return self._contents.get(f"{folder}/{name}", "")
@@ -190,10 +203,11 @@ class _Parts:
         for address in roles:
             chain = [*reversed(places[address].split("/"))]
             above = ancestors_of(chain)
-            if chain == [address, *above, "devices"] and above:
-                for one, parent in zip((address, *above[:-1]), above, strict=True):
-                    if one not in places or parents.setdefault(one, parent) != parent or one == parent:
+            if chain == [address, *above, "devices"] and above and not files.is_pci_address(above[-1]):
+                for number, (one, parent) in enumerate(zip((address, *above[:-1]), above, strict=True)):
+                    if places.get(one) != "/".join(reversed(chain[number:])):
                         raise NoParts(self._path, f"its /sys does not show where {one} is")
+                    parents[one] = parent
         depth = {address: len(places[address].split("/")) for address in parents}
         for address in sorted(depth, key=lambda one: (depth[one], one)):
             parent = parents[address]
@@ -227,7 +241,7 @@ class _Parts:
         driver, numbers = self._driver, self._driver.numbers
         names = {driver.text("nvmlDeviceGetName", number) or "" for number in numbers}
         if len(names) > 1:
-            raise NoParts(self._path, f"its GPUs are of several models: {', '.join(sorted(names))}")
+            raise NoParts(self._path, f"its GPUs are of several models: {', '.join(sorted(names)[:4])}")
         first = numbers[0]
         info = _pci_info(driver.memory("nvmlDeviceGetPciInfo_v3", first) or b"")
         generation = driver.number("nvmlDeviceGetMaxPcieLinkGeneration", first) or device.generation
