@@ -62,7 +62,7 @@ PORTS = PanelRow("RDMA and Ethernet", (
            queries=(Query(each_of("rdma_errors", "@node@", of_limit=True), "{{counter}}", due="with RDMA"),),
            unit="percentunit", scale=any_is_bad("warning", "CommwatchRdmaErrors"),
            alerts=("CommwatchRdmaCounterSaturated",), no_data=NEEDS_RDMA),
-    Series(title="RDMA, sent again",
+    Series(title="RDMA retransmissions",
            description="Signs of lost packets over the rate that makes a ticket, by counter, the worst port.",
            queries=(Query(each_of("rdma_retransmitting", "@node@", of_limit=True), "{{counter}}", due="with RDMA"),),
            unit="percentunit", scale=any_is_bad("warning", "CommwatchRdmaRetransmitting"),

@@ -54,7 +54,7 @@ _NOW = PanelRow("Now", (
            unit="Bps", no_data=NEEDS_PAIRS),
 ))  # fmt: skip
 
-_SLOWEST = PanelRow("What is slow, and why", (
+_SLOWEST = PanelRow("Slow pairs and suspects", (
     Table(title="Slowest pairs", description="The pairs with the lowest share of what is expected.",
           labels=("src", "dst", "backend"),
           columns=(
