@@ -174,7 +174,7 @@ _NODES = PanelRow("Nodes", (
           links={"instance": NODE_LINK}, no_data=NEEDS_DAEMON, height=10,
           sort_by={"pages": "down", "tickets": "down", "findings": "down", "parts missing": "down"}),
     Table(title="Changed nodes",
-          description="What differs between the begin and the end of the time shown above, of nodes where anything"
+          description="Differences between the begin and the end of the time shown above, of nodes where anything"
                       " does.",
           labels=("instance", "cluster", "job"),
           columns=(
@@ -220,7 +220,7 @@ _PEERS = PanelRow("Against equal nodes", (
            unit="percentunit", no_data=NEEDS_PEERS,
            scale=high_is_bad("peer_latency_high_factor", "warning", "CommwatchProbeLatencyAbovePeers"), width=12),
     Table(title="Fewer parts than equal nodes",
-          description="What nodes take for whole that is less than what nine tenths of the nodes with equal GPUs do.",
+          description="Nodes that expect fewer parts than nine tenths of the nodes with equal GPUs.",
           labels=("instance", "kind", "gpu_model"),
           columns=(Column("expected",
                           "min by (instance, kind, gpu_model) (instance_kind:commwatch_expected:below_peers{@node@})",

@@ -67,7 +67,7 @@ JOBS_ROW = PanelRow("Jobs", (
 ))  # fmt: skip
 
 OURSELVES = PanelRow("commwatch on this node", (
-    Table(title="Collectors", description="What the daemon reads, how old it is, and what it takes.",
+    Table(title="Collectors", description="Each reading of the daemon: its age, its interval and how long it takes.",
           labels=("collector",),
           columns=(
               Column("reads all", "max by (collector) (commwatch_collector_success{@node@})",

@@ -91,7 +91,7 @@ NVLINK = PanelRow("NVLink", (
            queries=(Query("max by (gpu) (commwatch_nvlink_receive_utilization_ratio{@gpu@})", "GPU {{gpu}}"),),
            unit="percentunit", maximum=1, no_data=NEEDS_NVLINK, alerts=("CommwatchNvlinkUtilizationLow",)),
     Series(title="Slowest link against its siblings",
-           description="What the slowest link of a GPU carried over the median of those that lead to the same place,"
+           description="Traffic of the slowest link of a GPU over the median of those that lead to the same place,"
                        " while these are in use.",
            queries=(Query(_BEHIND, "GPU {{gpu}} {{direction}}", due="with a fault"),), unit="percentunit",
            scale=low_is_bad("nvlink_sibling_low_ratio", "warning", "CommwatchNvlinkBelowSiblings"),
@@ -207,7 +207,7 @@ FABRIC = PanelRow("Fabric and switches", (
                           due="elsewhere"),),
            names={0: ("down", "orange"), 1: ("up", "green")}, alerts=("CommwatchC2cDown",),
            no_data="Needs Grace Hopper or Grace Blackwell.", width=6),
-    Table(title="Faults of the fabric", description="What the driver says is wrong with the fabric behind a GPU.",
+    Table(title="Faults of the fabric", description="Faults that the driver reports of the fabric behind a GPU.",
           labels=("gpu", "check"),
           columns=(Column("", "max by (gpu, check) (commwatch_fabric_fault{@gpu@} == 1)", due="with a fault"),),
           alerts=("CommwatchFabricMisconfigured",), width=8,

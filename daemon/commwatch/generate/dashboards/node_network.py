@@ -140,7 +140,7 @@ PORTS = PanelRow("RDMA and Ethernet", (
            queries=(Query(each_of("rdma_packets_refused", "@node@"), "{{counter}}", due="with RDMA"),),
            scale=more_is_bad("rdma_packet_errors_per_hour", "warning", "CommwatchRdmaPacketsRefused"),
            no_data=NEEDS_RDMA),
-    Series(title="Ethernet, bytes of the port", description="What the physical ports sent, RDMA among it.",
+    Series(title="Ethernet, bytes of the port", description="Bytes that the physical ports sent, RDMA included.",
            queries=(Query("max by (device)"
                           " (rate(commwatch_ethernet_phy_transmit_bytes_total{@node@}[$__rate_interval]))",
                           "{{device}}"),),

@@ -132,7 +132,7 @@ BETWEEN_NODES = PanelRow("Between nodes", (
                           "{{port_kind}} {{direction}}", due="elsewhere"),),
            no_data=NEEDS_CHECK),
     Series(title="Rails against equal nodes",
-           description="What each rail sent and received with the best of its partners, over what is usual among equal"
+           description="Bandwidth of each rail with the best of its partners, over what is usual among equal"
                        " nodes of the run.",
            queries=(Query(f"min by ({_CELL}) (commwatch_cluster_rail_peer_ratio{{@node@}})", "{{device}} {{direction}}",
                           due="elsewhere"),),
