@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import stat
 import subprocess
 from pathlib import Path
 
@@ -76,7 +77,10 @@ def test_the_packages_of_all_pythons_share_one_folder(tmp_path: Path) -> None:
 def test_a_package_runs_on_a_python_that_it_has_modules_for(
     tmp_path: Path, installed: dict[str, str], chosen: str | None
 ) -> None:
-    """The distribution's own first, then the newest; compiled code of another is removed."""
+    """The distribution's own first, then the newest; compiled code of another is removed.
+
+    The caller's search path and umask do not matter: root runs nothing of it, and the daemon's user reads the code.
+    """
     home, pythons = tmp_path / "home", tmp_path / "pythons"
     pythons.mkdir()
     (home / "bin").mkdir(parents=True)
@@ -88,16 +92,24 @@ def test_a_package_runs_on_a_python_that_it_has_modules_for(
         (home / folder).mkdir(parents=True)
     (home / "lib/site-packages/m/__init__.py").touch()
     (home / "lib/python3.10/site-packages/commwatch.pth").touch()
+    compiled = tmp_path / "compiled"
     for name, version in installed.items():
-        program(pythons / name, f'case "$*" in *compileall*) ;; *) echo {version} ;; esac')
+        program(pythons / name, f'case "$*" in *compileall*) : > {compiled} ;; *) echo {version} ;; esac')
+    of_the_caller = tmp_path / "of the caller"
+    of_the_caller.mkdir()
+    for name in ("find", "ln", "rm"):
+        program(of_the_caller / name, "echo hostile")
     script = tmp_path / "use-python"
     text = BUILD["use_python"]()
     script.write_text(text.replace("/opt/commwatch", str(home)).replace("/usr/bin/", f"{pythons}/"), encoding="utf-8")
-    done = subprocess.run(["sh", script], capture_output=True, text=True)
+    done = subprocess.run(
+        ["/bin/sh", script], capture_output=True, text=True, umask=0o077, env={"PATH": f"{of_the_caller}"}
+    )
     assert (done.returncode, done.stdout) == (int(chosen is None), "")
     if chosen is None:
         assert done.stderr == "commwatch: no Python of 3.13 3.12 3.11 3.10 is in /usr/bin\n"
         assert not (home / "bin/python3").is_symlink()
     else:
         assert (home / "bin/python3").readlink() == pythons / chosen
+        assert stat.S_IMODE(compiled.stat().st_mode) == 0o644
         assert sorted(path.name for path in (home / "lib/site-packages").rglob("*")) == ["__init__.py", "m"]

@@ -80,8 +80,8 @@ def test_a_faulty_node_shows_warnings(answers: Answers) -> None:
         "commwatch-node: Links / state", "commwatch-node: Links / missing", "commwatch-node: CRC errors",
         "commwatch-node: Slowest link against its siblings",
         "commwatch-network: Paths of GPUs / width", "commwatch-network: Replays over what is allowed",
-        "commwatch-node: What slows GPUs down", "commwatch-network: RDMA ports / state",
-        "commwatch-network: RDMA, sent again", "commwatch-network: Services",
+        "commwatch-node: GPU clock slowdowns", "commwatch-network: RDMA ports / state",
+        "commwatch-network: RDMA retransmissions", "commwatch-network: Services",
         "commwatch-pairs: Share of what is expected",
         "commwatch-fleet: Worst pairs / share of expected", "commwatch-link: Replays",
     }  # fmt: skip

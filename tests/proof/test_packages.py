@@ -161,4 +161,4 @@ def test_the_rpm_holds_the_same_files(packages: dict[str, Path]) -> None:
     kept = run("rpm", "-qcp", packages[".rpm"]).stdout.split()
     assert kept == ["/etc/commwatch/commwatch.yaml", "/etc/default/commwatch"]
     scripts = run("rpm", "-qp", "--scripts", packages[".rpm"]).stdout
-    assert all(name in scripts for name in ("postinstall", "preuninstall", "postuninstall"))
+    assert all(name in scripts for name in ("postinstall", "preuninstall", "postuninstall", "posttrans"))

@@ -72,7 +72,7 @@ _IS_ANYTHING_WRONG = PanelRow("Is anything wrong?", (
                      " daemon it is node_exporter that answers; a file that is old has an alert of its own.",
          queries=(Query(f"count({UP} == 0) or 0 * count({UP})"),),
          scale=any_is_bad("warning", "CommwatchDaemonDown"), alerts=("CommwatchTextfileStale",), no_data=STAT_RULES),
-    Stat(title="Nodes seen",
+    Stat(title="Answering nodes",
          description="Nodes whose daemon answers: real ones, simulated ones, and those in maintenance.",
          queries=(
              Query("count(commwatch_simulated{@node@} == 0) or 0 * count(commwatch_simulated{@node@})", "real"),
@@ -94,7 +94,7 @@ _IS_ANYTHING_WRONG = PanelRow("Is anything wrong?", (
          queries=(Query("avg(commwatch_gpu_busy{@node@})"),), unit="percentunit", no_data=STAT_DAEMON),
 ))  # fmt: skip
 
-_WHAT = PanelRow("What is wrong, and since when", (
+_WHAT = PanelRow("Alerts and suspects", (
     Table(title="Alerts",
           description="Alerts of severity critical and warning that fire, and since when their sign was there.",
           first=("since",),
@@ -173,8 +173,8 @@ _NODES = PanelRow("Nodes", (
           ),
           links={"instance": NODE_LINK}, no_data=NEEDS_DAEMON, height=10,
           sort_by={"pages": "down", "tickets": "down", "findings": "down", "parts missing": "down"}),
-    Table(title="Who changed",
-          description="What differs between the begin and the end of the time shown above, of nodes where anything"
+    Table(title="Changed nodes",
+          description="Differences between the begin and the end of the time shown above, of nodes where anything"
                       " does.",
           labels=("instance", "cluster", "job"),
           columns=(
@@ -220,7 +220,7 @@ _PEERS = PanelRow("Against equal nodes", (
            unit="percentunit", no_data=NEEDS_PEERS,
            scale=high_is_bad("peer_latency_high_factor", "warning", "CommwatchProbeLatencyAbovePeers"), width=12),
     Table(title="Fewer parts than equal nodes",
-          description="What nodes take for whole that is less than what nine tenths of the nodes with equal GPUs do.",
+          description="Nodes that expect fewer parts than nine tenths of the nodes with equal GPUs.",
           labels=("instance", "kind", "gpu_model"),
           columns=(Column("expected",
                           "min by (instance, kind, gpu_model) (instance_kind:commwatch_expected:below_peers{@node@})",
@@ -254,7 +254,7 @@ _OURSELVES = PanelRow("commwatch itself", (
     Series(title="Nodes not answering over time", description="Nodes whose daemon a scrape did not reach.",
            queries=(Query(f"count by (job) ({UP} == 0) or 0 * count by (job) ({UP})", "{{job}}"),),
            scale=any_is_bad("warning", "CommwatchDaemonDown"), alerts=("CommwatchDaemonAbsent",), no_data=NEEDS_RULES),
-    Series(title="Collectors that fail", description="Nodes on which a collector did not read everything it should.",
+    Series(title="Failing collectors", description="Nodes on which a collector did not read everything it should.",
            queries=(Query("count by (collector) (commwatch_collector_success{@node@} == 0)"
                           " or 0 * count by (collector) (commwatch_collector_success{@node@})", "{{collector}}"),),
            scale=any_is_bad("warning", "CommwatchCollectorFailing"), no_data=NEEDS_DAEMON),

@@ -62,10 +62,10 @@ _STATE = PanelRow("State", (
                         " (commwatch_nvlink_link_state{@link@} == 1 or commwatch_nvlink_link_state{@link@} == 2))"
                         " or 0 * count(commwatch_nvlink_link_expected{@link@})"),),
          scale=any_is_bad("critical", "CommwatchNvlinkDown"), no_data=STAT_NVLINK, width=4),
-    Stat(title="Nominal rate", description="What one link carries at most in one direction.",
+    Stat(title="Nominal rate", description="The most that one link carries in one direction.",
          queries=(Query("max(gpu:commwatch_nvlink_link_capacity_bytes_per_second:mean{@gpu@})"),), unit="Bps",
          no_data="Needs NVLink and alerts/rules.", width=4),
-    Stat(title="Bandwidth mode", description="What the links are set to, where NVLink 5 can be set.",
+    Stat(title="Bandwidth mode", description="Setting of the links, where NVLink 5 has one.",
          queries=(Query("max(commwatch_nvlink_bandwidth_mode{@gpu@})", due="with NVLink 5"),), names=BANDWIDTH_MODE,
          no_data="Needs GPUs with NVLink 5.", alerts=("CommwatchNvlinkReduced",), width=4),
     Stat(title="Fabric", description="The driver's verdict on the fabric behind this GPU.",
@@ -74,7 +74,7 @@ _STATE = PanelRow("State", (
     States(title="State of the links", description="Each link over time.",
            queries=(Query("max by (link) (commwatch_nvlink_link_state{@link@})", "link {{link}}"),), names=LINK_STATE,
            no_data=NEEDS_NVLINK, alerts=("CommwatchNvlinkDown",), width=12, height=10),
-    Table(title="Where the links lead", description="What stands at the other end of each link.",
+    Table(title="Where the links lead", description="The device at the other end of each link.",
           labels=("link", "version", "remote_type", "remote_pci_bus_id", "remote_link"),
           columns=(Column("",
                           "max by (link, version, remote_type, remote_pci_bus_id, remote_link)"

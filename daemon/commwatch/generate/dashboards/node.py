@@ -90,7 +90,7 @@ _VERDICT = PanelRow("Verdict", (
          scale=any_is_bad("critical"), width=6, no_data="Needs GPUs, NVLinks or RDMA ports.",
          alerts=("CommwatchGpuLost", "CommwatchNvlinkDown", "CommwatchRdmaPortDown", "CommwatchPartsNeverSeen",
                  "CommwatchPortsNeverSeen")),
-    Stat(title="Less than equals",
+    Stat(title="Below equal GPUs",
          description="GPUs with fewer NVLinks, lanes or generations than the others of their model, or than GPUs of"
                      " their name have; a GPU counts once for each.",
          queries=(Query("count(commwatch_gpu_below_equals{@node@} > 0 or commwatch_gpu_below_product{@node@} > 0)"
@@ -150,7 +150,7 @@ _GPU_TABLE = Table(
 )  # fmt: skip
 
 _GPUS = PanelRow("GPUs, clocks and Xids", (
-    States(title="Driver that cannot be used",
+    States(title="Driver unusable",
            description="When no GPU could be read through the NVIDIA driver, and why.",
            queries=(Query("max by (reason) (commwatch_driver_unusable{@node@} == 1)", "{{reason}}", due="elsewhere"),),
            names={1: ("cannot be used", "red")}, alerts=("CommwatchDriverUnusable",),
@@ -158,7 +158,7 @@ _GPUS = PanelRow("GPUs, clocks and Xids", (
     States(title="Busy", description="GPUs that a job is on. Probes run only while none is busy.",
            queries=(Query("max by (gpu) (commwatch_gpu_busy{@gpu@})", "GPU {{gpu}}"),), names=BUSY,
            no_data="Needs the NVIDIA driver.", width=6),
-    States(title="What slows GPUs down",
+    States(title="GPU clock slowdowns",
            description="When heat, a brake or a fault of power held the clocks of a GPU down.",
            queries=(Query('max by (gpu, reason) (commwatch_gpu_clocks_event_reason{@gpu@, reason=~'
                           '"hw_slowdown|sw_thermal_slowdown|hw_thermal_slowdown|hw_power_brake_slowdown"} == 1)',

@@ -30,7 +30,7 @@ JOBS_ROW = PanelRow("Jobs", (
                           " > 0", "{{kind}}", due="elsewhere"),),
            alerts=("CommwatchNcclTransportFallback",),
            no_data="None was seen. Also empty without logs that the configuration names (sources.nccl_logs)."),
-    Series(title="Logs that are followed", description="Logs of NCCL jobs that the daemon reads.",
+    Series(title="Followed logs", description="Logs of NCCL jobs that the daemon reads.",
            queries=(Query("commwatch_nccl_log_files{@node@}", "logs", due="elsewhere"),),
            no_data="Needs logs that the configuration names (sources.nccl_logs)."),
     Table(title="Settings",
@@ -41,7 +41,7 @@ JOBS_ROW = PanelRow("Jobs", (
                           due="with a fault"),),
           alerts=("CommwatchNcclSettingHarmful",), width=8, height=8,
           no_data="No remarks. Also empty without a job on the node."),
-    Series(title="What jobs wait for",
+    Series(title="Bottleneck of the job",
            description="Use that at least 8 of a job's last 10 min reached; of the GPUs what they did not exceed.",
            queries=(
                Query("max by (gpu) (commwatch_gpu_job_recent_use_high_ratio{@gpu@})", "GPU {{gpu}} computes",
@@ -67,7 +67,7 @@ JOBS_ROW = PanelRow("Jobs", (
 ))  # fmt: skip
 
 OURSELVES = PanelRow("commwatch on this node", (
-    Table(title="Collectors", description="What the daemon reads, how old it is, and what it takes.",
+    Table(title="Collectors", description="Each reading of the daemon: its age, its interval and how long it takes.",
           labels=("collector",),
           columns=(
               Column("reads all", "max by (collector) (commwatch_collector_success{@node@})",
@@ -87,14 +87,14 @@ OURSELVES = PanelRow("commwatch on this node", (
            queries=(Query("max by (source) (commwatch_source_unread{@node@})", "{{source}}"),),
            names={0: ("read", "green"), 1: ("not read", "red")}, alerts=("CommwatchSourceUnread",),
            no_data=NEEDS_DAEMON),
-    Table(title="Devices that cannot be read whole",
+    Table(title="Devices not fully read",
           description="Devices of which a collector does not read all that it should.",
           labels=("device", "collector", "reason"),
           columns=(Column("", "max by (device, collector, reason) (commwatch_collector_device_failing{@node@})",
                           due="with a fault"),),
           alerts=("CommwatchDeviceUnread",), width=12,
           no_data="None is unread. Also empty without a daemon that answers."),
-    Table(title="Counters that cannot be trusted",
+    Table(title="Untrusted counters",
           description="Counters of hardware that answer blank, stand still while others count, or are at their end.",
           labels=("source", "device", "counter"),
           columns=(Column("state", "max by (source, device, counter) (commwatch_counters_anomaly{@node@})",
@@ -106,7 +106,7 @@ OURSELVES = PanelRow("commwatch on this node", (
            queries=(Query("commwatch_config_last_reload_successful{@node@}", "configuration"),),
            names={0: ("refused", "orange"), 1: ("in force", "green")}, alerts=("CommwatchConfigReloadFailing",),
            no_data=NEEDS_DAEMON),
-    Series(title="What the daemon missed",
+    Series(title="Failed rules, lost messages, clock steps",
            description="Within an hour: rules that failed, messages of the kernel log that were lost, steps of the"
                        " clock.",
            queries=(
@@ -125,10 +125,10 @@ OURSELVES = PanelRow("commwatch on this node", (
            queries=(Query("sum by (process) (commwatch_process_resident_memory_bytes{@node@})", "{{process}}",
                           due="elsewhere"),),
            unit="bytes", no_data=NEEDS_DAEMON),
-    Series(title="Workers that hang", description="Processes that have not come back from a driver.",
+    Series(title="Hung workers", description="Processes that have not come back from a driver.",
            queries=(Query("sum by (worker) (commwatch_worker_stuck{@node@})", "{{worker}}", due="elsewhere"),),
            scale=any_is_bad("warning", "CommwatchWorkerStuck"), no_data=NEEDS_DAEMON),
-    Series(title="Workers that were replaced",
+    Series(title="Replaced workers",
            description="Processes that crashed or did not answer in time, within an hour.",
            queries=(Query("sum by (worker) (round(increase(commwatch_worker_restarts_total{@node@,"
                           " reason=~\"crashed|deadline\"}[1h])))", "{{worker}}", due="elsewhere"),),

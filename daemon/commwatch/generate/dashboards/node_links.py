@@ -91,14 +91,14 @@ NVLINK = PanelRow("NVLink", (
            queries=(Query("max by (gpu) (commwatch_nvlink_receive_utilization_ratio{@gpu@})", "GPU {{gpu}}"),),
            unit="percentunit", maximum=1, no_data=NEEDS_NVLINK, alerts=("CommwatchNvlinkUtilizationLow",)),
     Series(title="Slowest link against its siblings",
-           description="What the slowest link of a GPU carried over the median of those that lead to the same place,"
+           description="Traffic of the slowest link of a GPU over the median of those that lead to the same place,"
                        " while these are in use.",
            queries=(Query(_BEHIND, "GPU {{gpu}} {{direction}}", due="with a fault"),), unit="percentunit",
            scale=low_is_bad("nvlink_sibling_low_ratio", "warning", "CommwatchNvlinkBelowSiblings"),
            no_data="None fell behind. Also empty without a job that uses more than "
                    "@nvlink_sibling_in_use_ratio:percent@ of the"
                    " NVLink capacity, and the recording rules of alerts/rules."),
-    Series(title="Links that are up", description="NVLinks of each GPU that are active or save power.",
+    Series(title="Links up", description="NVLinks of each GPU that are active or save power.",
            queries=(Query("count by (gpu) (commwatch_nvlink_link_state{@gpu@} == 1 or"
                           " commwatch_nvlink_link_state{@gpu@} == 2) or"
                           " 0 * count by (gpu) (commwatch_nvlink_link_state{@gpu@})", "GPU {{gpu}}"),),
@@ -159,14 +159,14 @@ PCIE = PanelRow("PCIe", (
                           " / gpu:commwatch_pcie_errors_allowed:count5m{@gpu@})", "GPU {{gpu}}"),),
            scale=any_is_bad("warning", "CommwatchPcieReplays"),
            no_data=f"{NEEDS_PCIE} And the recording rules of alerts/rules.", width=6),
-    Series(title="Errors that devices report (AER)",
+    Series(title="Errors reported by devices (AER)",
            description="Within 5 min, by device and severity, of those that have had any.",
            queries=(Query("sum by (device, role, severity)"
                           " (round(increase(commwatch_pcie_aer_errors_total{@node@}[5m]))) > 0",
                           "{{role}} {{device}} {{severity}}", due="with a fault"),),
            alerts=("CommwatchPcieFatal", "CommwatchPcieNonfatal", "CommwatchPcieCorrected"),
            no_data="None was reported. Also empty without AER in the kernel.", width=6),
-    Series(title="Links that retrained",
+    Series(title="Retrained links",
            description="Times within an hour that a GPU's link retrained because packets had to be sent again too"
                        " often.",
            queries=(Query("max by (gpu) (round(increase(commwatch_pcie_replay_rollovers_total{@gpu@}[1h])))",
@@ -207,12 +207,12 @@ FABRIC = PanelRow("Fabric and switches", (
                           due="elsewhere"),),
            names={0: ("down", "orange"), 1: ("up", "green")}, alerts=("CommwatchC2cDown",),
            no_data="Needs Grace Hopper or Grace Blackwell.", width=6),
-    Table(title="Faults of the fabric", description="What the driver says is wrong with the fabric behind a GPU.",
+    Table(title="Faults of the fabric", description="Faults that the driver reports of the fabric behind a GPU.",
           labels=("gpu", "check"),
           columns=(Column("", "max by (gpu, check) (commwatch_fabric_fault{@gpu@} == 1)", due="with a fault"),),
           alerts=("CommwatchFabricMisconfigured",), width=8,
           no_data=f"None is named by the driver. Also empty without {_FABRIC}"),
-    Table(title="Peers that are refused",
+    Table(title="P2P refused",
           description="Pairs of GPUs that the driver does not let reach each other over NVLink or at all.",
           labels=("gpu", "peer", "capability"),
           columns=(Column("because of", "max by (gpu, peer, capability) (commwatch_gpu_p2p_status{@gpu@} != 0)",

@@ -62,7 +62,7 @@ PORTS = PanelRow("RDMA and Ethernet", (
            queries=(Query(each_of("rdma_errors", "@node@", of_limit=True), "{{counter}}", due="with RDMA"),),
            unit="percentunit", scale=any_is_bad("warning", "CommwatchRdmaErrors"),
            alerts=("CommwatchRdmaCounterSaturated",), no_data=NEEDS_RDMA),
-    Series(title="RDMA, sent again",
+    Series(title="RDMA retransmissions",
            description="Signs of lost packets over the rate that makes a ticket, by counter, the worst port.",
            queries=(Query(each_of("rdma_retransmitting", "@node@", of_limit=True), "{{counter}}", due="with RDMA"),),
            unit="percentunit", scale=any_is_bad("warning", "CommwatchRdmaRetransmitting"),
@@ -140,7 +140,7 @@ PORTS = PanelRow("RDMA and Ethernet", (
            queries=(Query(each_of("rdma_packets_refused", "@node@"), "{{counter}}", due="with RDMA"),),
            scale=more_is_bad("rdma_packet_errors_per_hour", "warning", "CommwatchRdmaPacketsRefused"),
            no_data=NEEDS_RDMA),
-    Series(title="Ethernet, bytes of the port", description="What the physical ports sent, RDMA among it.",
+    Series(title="Ethernet, bytes of the port", description="Bytes that the physical ports sent, RDMA included.",
            queries=(Query("max by (device)"
                           " (rate(commwatch_ethernet_phy_transmit_bytes_total{@node@}[$__rate_interval]))",
                           "{{device}}"),),

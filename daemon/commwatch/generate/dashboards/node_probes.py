@@ -78,7 +78,7 @@ PROBES = PanelRow("Probes", (
            ),
            scale=high_is_bad("probe_failure_streak", "warning", "CommwatchProbeFailing"),
            alerts=("CommwatchProbeErrorRateRise", "CommwatchProbeWrongResult"), no_data=NEEDS_PROBES),
-    Series(title="Skipped and given way",
+    Series(title="Skips and yields",
            description="Cycles within an hour that did not start or gave way, by reason; docs/using/probes.md has the"
                        " reasons.",
            queries=(
@@ -89,7 +89,7 @@ PROBES = PanelRow("Probes", (
            ),
            alerts=("CommwatchProbeStarved",),
            no_data="None was skipped or gave way. Also empty without probes that are on."),
-    Series(title="GPUs held by probes",
+    Series(title="GPU time of probes",
            description="Share of the time of all GPUs in which a probe held a context, over 6 h; the budget is 1 %.",
            queries=(Query("sum(increase(commwatch_probe_gpu_occupied_seconds_total{@node@}[6h])) / 21600"
                           " / sum(commwatch_present{@node@, kind=\"gpu\"})", "of all GPUs"),),
@@ -101,7 +101,7 @@ _RAIL = "rail, device"
 _CELL = f"{_RAIL}, direction"
 
 BETWEEN_NODES = PanelRow("Between nodes", (
-    Table(title="Named between nodes",
+    Table(title="Suspects between nodes",
           description="Parts of this node, or the leaf and uplink above it, that runs between nodes name, and in how"
                       " many runs in a row; @cluster_suspect_runs@ make a ticket.",
           labels=("kind", "element", "symptom"),
@@ -132,7 +132,7 @@ BETWEEN_NODES = PanelRow("Between nodes", (
                           "{{port_kind}} {{direction}}", due="elsewhere"),),
            no_data=NEEDS_CHECK),
     Series(title="Rails against equal nodes",
-           description="What each rail sent and received with the best of its partners, over what is usual among equal"
+           description="Bandwidth of each rail with the best of its partners, over what is usual among equal"
                        " nodes of the run.",
            queries=(Query(f"min by ({_CELL}) (commwatch_cluster_rail_peer_ratio{{@node@}})", "{{device}} {{direction}}",
                           due="elsewhere"),),

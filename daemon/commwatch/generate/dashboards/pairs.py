@@ -41,20 +41,20 @@ _NOW = PanelRow("Now", (
            description="Bandwidth from the GPU of the line to that of the column, over what the way should give.",
            queries=(Query(f"max by (src, dst) ({_SHARE})"),), unit="percentunit", scale=_SLOW, no_data=NEEDS_PAIRS),
     Matrix(title="Bandwidth",
-           description="What the GPU of the line sent to that of the column while nothing flowed back. Colours run"
+           description="Bandwidth from the GPU of the line to that of the column while nothing flowed back. Colours run"
                        " from 0 to the highest.",
            queries=(Query(f"max by (src, dst) ({_MEASURED})"),), unit="Bps", no_data=NEEDS_PAIRS),
     Matrix(title="Latency", description="Half of a round trip of a small message, on the clock of the GPU of the line.",
            queries=(Query(f"max by (src, dst) (commwatch_pair_latency_seconds{_SELECTED})"),), unit="s",
            no_data=NEEDS_PAIRS),
     Matrix(title="Bandwidth with traffic both ways",
-           description="What the GPU of the line sent to that of the column while as much flowed back. Colours run"
+           description="Bandwidth from the GPU of the line to that of the column while as much flowed back. Colours run"
                        " from 0 to the highest.",
            queries=(Query(f"max by (src, dst) (commwatch_pair_both_ways_bandwidth_bytes_per_second{_SELECTED})"),),
            unit="Bps", no_data=NEEDS_PAIRS),
 ))  # fmt: skip
 
-_SLOWEST = PanelRow("What is slow, and why", (
+_SLOWEST = PanelRow("Slow pairs and suspects", (
     Table(title="Slowest pairs", description="The pairs with the lowest share of what is expected.",
           labels=("src", "dst", "backend"),
           columns=(
