@@ -176,4 +176,4 @@ def test_any_file_is_taken(tmp_path_factory: pytest.TempPathFactory, data: bytes
     folder = tmp_path_factory.getbasetemp()
     (folder / "rank0.nccl").write_bytes(WARN.encode() + data + b"\n" + INFO.encode() + data)
 
-    assert read_notes(folder).category
+    assert read_notes(folder).warnings
