@@ -1,4 +1,4 @@
-"""When the metrics are sent to a collector, and what is said where they do not arrive."""
+"""When the metrics are sent to a collector, and what the log has where they do not arrive."""
 
 from __future__ import annotations
 

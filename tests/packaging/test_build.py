@@ -31,7 +31,7 @@ def program(file: Path, text: str = "") -> None:
 def test_a_missing_program_is_one_line_and_the_rest_is_built(
     programs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is said before the first step, which takes minutes."""
+    """One line names it before the first step, which takes minutes."""
     program(programs / "dpkg-deb")
     assert BUILD["buildable"]() == ["deb"]
     assert capsys.readouterr().err == "no rpm is built: there is no rpmbuild here (package rpm, rpm-build in RHEL)\n"

@@ -238,9 +238,9 @@ class FaultyFiles:
         lines = []
         for name in counts:
             count = laid(
-                lambda age, name=name: _counts(track.at(self._node.moment_at(age)).content).get(name, 0),  # type: ignore[misc]
+                lambda age, name=name: _counts(track.at(self._node.moment_at(age)).content).get(name, 0),  # type: ignore[misc]  # bound now
                 more.get(name, 0),
-                lambda _age, name=name: less.get(name, 0),  # type: ignore[misc]
+                lambda _age, name=name: less.get(name, 0),  # type: ignore[misc]  # bound now
                 self._age,
                 reset,
                 stops,
@@ -298,9 +298,9 @@ class FaultyEthtool(RecordedEthtool):
             healthy[max(moment, reset)] = self._healthy(one, max(moment, reset))
         return [
             laid(
-                lambda at, place=place: self.number(interface, place, self._node.moment_at(at)),  # type: ignore[misc]
+                lambda at, place=place: self.number(interface, place, self._node.moment_at(at)),  # type: ignore[misc]  # bound now
                 faulty[name],
-                lambda at, name=name: healthy[at][name],  # type: ignore[misc]
+                lambda at, name=name: healthy[at][name],  # type: ignore[misc]  # bound now
                 age,
                 reset,
                 stops,

@@ -198,7 +198,7 @@ class _Parts:
         for address, folder in places.items():
             role = endpoint_role(self._content(folder, "class"), self._content(folder, "vendor"))
             if address in gpus or role in ("nic", "nvswitch"):
-                roles[address] = "gpu" if address in gpus else role  # type: ignore[assignment]
+                roles[address] = "gpu" if address in gpus else role  # type: ignore[assignment]  # of the words of a role
         parents: dict[str, str] = {}
         for address in roles:
             chain = [*reversed(places[address].split("/"))]
