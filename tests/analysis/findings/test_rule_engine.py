@@ -161,7 +161,7 @@ def test_what_pages_is_what_the_design_lets_page() -> None:
         "gpu_not_answering", "gpu_lost", "gpu_reset_required", "gpu_missing", "gpu_not_listed", "gpu_recovery_needed",
         "fabric_unhealthy", "fabric_not_joined", "nvlink_down", "nvlink_recovery_failed", "nvlink_flapping",
         "pcie_width_dropped", "pcie_fatal", "xid_fabric", "xid_fatal", "sxid_fatal", "adapter_failed",
-        "rdma_port_down", "rdma_port_flapping", "ethernet_flapping",
+        "rdma_port_down", "rdma_port_flapping",
         "probe_wrong_result", "cluster_leaf_failing", "source_unread",
     }  # fmt: skip
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Component, Evidence, Match
+from commwatch.findings.finding import Component, Evidence, Match, Severity
 from commwatch.findings.rules.components import gpu_of, interface_of, nvlink_of, port_of
 from commwatch.findings.rules.nvlink import ends_of, of_all_gpus
 from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, HOUR, FindingCode, Quantity, Rule, RuleSet
@@ -72,12 +72,12 @@ def _judged(
 
 
 def _flapping(
-    name: str, title: str, meaning: str, next_step: str, alert: str, *quantities: Quantity
+    name: str, title: str, meaning: str, next_step: str, alert: str, severity: Severity, *quantities: Quantity
 ) -> FindingCode:  # fmt: skip
     return FindingCode(
         name=name,
         title=title,
-        severity="critical",
+        severity=severity,
         role="fault",
         meaning=meaning,
         next_step=next_step,
@@ -97,7 +97,7 @@ def _flapped(name: str, title: str, *quantities: Quantity) -> FindingCode:
         role="fault",
         meaning="The link was down for a moment within the last hour, fewer than three times. Work on it waited or "
         "failed.",
-        next_step="None after a single time. Three times within an hour are a page.",
+        next_step="None after a single time. Three times within an hour have an alert of their own.",
         alert="CommwatchLinkFlapped",
         quantities=quantities,
         opens_after=0.0,
@@ -114,6 +114,7 @@ LINK_FLAPS = RuleSet(
             "The link went down three times within an hour. Each time collectives stall or fail.",
             "Drain the node; run commwatch pause and reset the GPU with the fabric idle. Again: call the vendor.",
             "CommwatchNvlinkDown",
+            "critical",
         ),
         _flapping(
             "rdma_port_flapping",
@@ -121,6 +122,7 @@ LINK_FLAPS = RuleSet(
             "The link went down three times within an hour. Connections break or wait.",
             "Drain the node; clean or swap cable and module; ask whether the switch was restarted.",
             "CommwatchRdmaPortFlapping",
+            "critical",
             "rdma_errors",
         ),
         _flapping(
@@ -129,6 +131,7 @@ LINK_FLAPS = RuleSet(
             "The link went down three times within an hour. Connections stall each time.",
             "Clean or swap cable and module; ask whether the switch was restarted.",
             "CommwatchEthernetFlapping",
+            "warning",
         ),
         _flapped("nvlink_flapped", "NVLink went down and came back"),
         _flapped("rdma_port_flapped", "RDMA port went down and came back", "rdma_errors"),
