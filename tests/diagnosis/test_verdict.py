@@ -71,11 +71,16 @@ def test_what_is_unknown_stays_unknown() -> None:
     assert came_to("passed", failing_rules=("nvlink.down",)).word == "Unknown"
 
 
-def test_the_likeliest_cause_leads() -> None:
-    """Who reads one line reads which part it is."""
-    one = finding("probe_bandwidth_low", "probe/all_reduce", causes=(cause("pcie_width_dropped", "gpu/0000:17:00.0"),))
+def test_the_likeliest_cause_leads_and_counts_once() -> None:
+    """Who reads one line reads which part it is, and how many others are broken."""
+    narrow = cause("pcie_width_dropped", "gpu/0000:17:00.0")
+    symptoms = [finding("probe_bandwidth_low", f"probe/{name}", causes=(narrow,)) for name in ("all_reduce", "pairs")]
+    down = finding("rdma_port_down", "port/mlx5_0/1")
 
-    assert came_to("failed", findings=(one, one)).line == "title of pcie_width_dropped: 0000:17:00.0; and 1 more"
+    assert came_to("failed", findings=symptoms).line == "title of pcie_width_dropped: 0000:17:00.0"
+    assert came_to("failed", findings=(*symptoms, down)).line == (
+        "title of pcie_width_dropped: 0000:17:00.0; and 1 more"
+    )
 
 
 UNMEASURED_FAMILIES = {

@@ -118,6 +118,7 @@ def _doubt(document: FindingsDocument, now: float, max_age: float) -> tuple[Beca
 
 
 def and_more(faults: Sequence[Finding | Cause]) -> str:
-    """``NVLink is down: GPU0 link 3 (0000:17:00.0/3); and 2 more``."""
-    first, *others = faults
-    return f"{first.words}; and {len(others)} more" if others else first.words
+    """``NVLink is down: GPU0 link 3 (0000:17:00.0/3); and 2 more``: findings with the same leading cause count once, as
+    every view shows them."""
+    others = len({one.lead.key if isinstance(one, Finding) else one.key for one in faults}) - 1
+    return f"{faults[0].words}; and {others} more" if others else faults[0].words
