@@ -74,7 +74,9 @@ def test_what_is_unknown_stays_unknown() -> None:
 def test_the_likeliest_cause_leads_and_counts_once() -> None:
     """Who reads one line reads which part it is, and how many others are broken."""
     narrow = cause("pcie_width_dropped", "gpu/0000:17:00.0")
-    symptoms = [finding("probe_bandwidth_low", f"probe/{name}", causes=(narrow,)) for name in ("all_reduce", "pairs")]
+    symptoms = tuple(
+        finding("probe_bandwidth_low", f"probe/{name}", causes=(narrow,)) for name in ("all_reduce", "pairs")
+    )
     down = finding("rdma_port_down", "port/mlx5_0/1")
 
     assert came_to("failed", findings=symptoms).line == "title of pcie_width_dropped: 0000:17:00.0"
