@@ -131,8 +131,6 @@ def _refusal(event: h11.Request, head: bytes, limits: Limits, methods: Sequence[
     Args:
         event: The request.
         head: Its request line and headers as they came.
-        limits: Bounds on a client's requests.
-        methods: That are served.
     """
     size = len(event.method) + len(event.target) + sum(len(name) + len(value) + 4 for name, value in event.headers)
     lengths = [value for name, value in event.headers if name == b"content-length"]
@@ -174,7 +172,6 @@ class Connection:
     """One client, from its acceptance to its end.
 
     Args:
-        server: That has accepted it.
         sock: Non-blocking; the connection's from now on.
         client: Whose share of places and comparisons it takes.
         peer: Who that is, over a unix socket.
@@ -444,7 +441,6 @@ class HttpServer:
 
     Args:
         routes: The handler of each path.
-        limits: Bounds on a client's requests.
         open_paths: Paths for which no request is judged, and that earn no place.
     """
 
@@ -492,7 +488,6 @@ class HttpServer:
         """Listen on each address: ``HOST:PORT``, ``[IPV6]:PORT``, or ``:PORT`` for all; port 0 means any free one.
 
         Args:
-            addresses: To listen on.
             sockets: Already listening; they belong to the server from now on.
 
         Returns:

@@ -237,7 +237,6 @@ async def answer_of(channel: Channel, *kinds: type[Message], seconds: float, mos
 
     Args:
         kinds: which message it may be.
-        seconds: for which it is waited.
         most: bytes of it.
 
     Raises:

@@ -154,7 +154,6 @@ def report_of_verdict(verdict: Verdict, rank: int, now: float) -> CheckReport:
     """The report of a verdict on a member.
 
     Args:
-        rank: of the member.
         now: seconds since 1970.
     """
     failed = {one.cause for one in verdict.failures if rank in one.ranks and not one.minor}
@@ -173,8 +172,6 @@ def report_of_unreached(failure: Failure, rank: int, now: float) -> CheckReport:
     Member 0 without a port has no way to go.
 
     Args:
-        failure: that keeps it away.
-        rank: of the member.
         now: seconds since 1970.
     """
     missed = rank != 0 and failure.cause != "version"

@@ -112,11 +112,7 @@ class Wanted:
 
 
 async def serve_probe(store: Store, names: Sequence[str], wanted: Wanted) -> ProbeResult:
-    """Send the members of a probe their turns, judge the measurements, and send each member the report about its node.
-
-    Args:
-        store: holds the members that have joined.
-    """
+    """Send the members of a probe their turns, judge the measurements, and send each member the report about its node."""
     return await _Probe(store, names, wanted).result()
 
 

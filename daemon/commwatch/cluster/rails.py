@@ -47,7 +47,6 @@ def read_network(sysfs: Path, procfs: Path, variables: Mapping[str, str], interf
     """Read it. Blocks, as the firmware of an adapter may.
 
     Args:
-        sysfs: where it is mounted.
         interface: to use, whatever the environment says; empty: none is given.
     """
     interfaces = read_interfaces(procfs)

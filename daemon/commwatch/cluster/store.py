@@ -60,7 +60,6 @@ class Store:
 
         Args:
             size: members that are expected.
-            deadlines: of joining and reporting.
         """
         self.size, self.purpose, self.deadlines = size, purpose, deadlines
         self.members: dict[int, Attendee] = {}
@@ -106,7 +105,6 @@ class Store:
         """The answer of a member; None if the member is lost because it left, was late or broke the protocol.
 
         Args:
-            rank: of the member.
             answer: the exchange of messages with it.
             seconds: for all of it.
         """

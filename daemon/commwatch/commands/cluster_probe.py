@@ -111,10 +111,6 @@ def run(args: argparse.Namespace, config: Config) -> int:
 def asked_of(args: argparse.Namespace, diagnosis: str = "") -> Asked:
     """The request of a member.
 
-    Args:
-        args: of the command line.
-        diagnosis: of this node.
-
     Raises:
         RunUnreadable: the groups cannot be used.
     """

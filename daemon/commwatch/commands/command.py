@@ -67,8 +67,6 @@ def command(
         name: what the user types.
         summary: its line in ``commwatch --help``.
         description: the first paragraph of its own help.
-        example: a command line.
-        options: its own.
         reads_settings: it takes the flags of the configuration; its ``run`` is given the default one otherwise.
         prints_json: it takes ``--json``.
     """

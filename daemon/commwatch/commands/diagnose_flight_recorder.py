@@ -62,8 +62,6 @@ def run_flight_recorder(names: Sequence[str], config: Config, *, as_json: bool, 
 
     Args:
         names: files, folders and patterns; a number is a process, which is asked over its worker server.
-        config: where processes are found.
-        as_json: print JSON.
         with_frames: show the places in the program.
 
     Returns:

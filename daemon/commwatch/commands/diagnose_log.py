@@ -95,7 +95,6 @@ def run_log(names: Sequence[str], *, as_json: bool) -> int:
 
     Args:
         names: files, folders, patterns, or ``-`` for the standard input.
-        as_json: print JSON.
 
     Returns:
         The exit code: 0 where the job is at work or has ended well, 1 where something reports trouble or says why the

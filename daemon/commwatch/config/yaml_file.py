@@ -79,8 +79,6 @@ def read_shipped(path: Path, kind: type[_Kind], *, texts_only: bool = False) -> 
     """Read a YAML file of ours: by the fast parser, where there is one, and with aliases.
 
     Args:
-        path: of the file.
-        kind: what its values are.
         texts_only: no value is what YAML takes it for: a PCI address would be a number to the base 60.
 
     Raises:

@@ -94,7 +94,6 @@ def write_bundle(
     """Write a gzipped tar archive with one folder in it.
 
     Args:
-        stream: where to.
         now: seconds since 1970.
     """
     made_at = datetime.fromtimestamp(now, timezone.utc)

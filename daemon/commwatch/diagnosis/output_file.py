@@ -61,8 +61,6 @@ def new_file(option: str, file: Path, mode: int) -> Iterator[BinaryIO]:
     A symbolic link is replaced, not followed: in a folder that others may write it could lead anywhere.
 
     Args:
-        option: that named the file, for the message.
-        file: where it is to be.
         mode: its permissions, less those that the umask takes.
 
     Raises:

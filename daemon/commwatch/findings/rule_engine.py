@@ -37,7 +37,6 @@ class RuleEngine:
         """
         Args:
             rule_sets: to run, in this order.
-            thresholds: in force.
             history: of the counters that the rules watch; fed by each evaluation.
             failed: called with each rule that raised.
         """
@@ -59,7 +58,6 @@ class RuleEngine:
         """All matches of the rules.
 
         Args:
-            snapshot: of this moment.
             now: seconds since 1970.
         """
         self._node.show(snapshot)

@@ -284,8 +284,6 @@ def runbook_url(site: Site, alert: str, *, is_about_node: bool) -> str:
     """The address of a runbook in a rule, as a template of Prometheus.
 
     Args:
-        site: with its own address, or that of a new one.
-        alert: its name.
         is_about_node: whether the alert has the label ``instance`` of a daemon.
     """
     on_node = is_about_node and alert not in _NODE_SILENT and site.runbooks == Site().runbooks

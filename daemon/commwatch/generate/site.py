@@ -88,7 +88,6 @@ def changed_rules(rules: str, changes: Mapping[str, AlertChange], job: str, keep
     """A rendered rule file with a site's changes; as it is where none of its alerts is named.
 
     Args:
-        rules: the text of the file.
         changes: by alert.
         job: under which Prometheus scrapes the daemons.
         keep_firing: for how long an alert that becomes critical goes on after its fault, as Prometheus writes it.

@@ -22,11 +22,7 @@ _METRIC: Final = "commwatch_gpu_job_info"
 
 
 class JobIdentity(Tracker):
-    """Keeps the owners that the last audit found, and puts those of each GPU's processes into the store.
-
-    Args:
-        store: knows the processes on the GPUs.
-    """
+    """Keeps the owners that the last audit found, and puts those of each GPU's processes into the store."""
 
     collectors = (PROCESS_COLLECTOR, SOURCE)
 

@@ -80,11 +80,6 @@ class OverTcp(Tracker):
 
     Whose traffic an interface carries is not known: the GPUs in use are named together, at the lowest one. Of processes
     whose launcher says that their job is on this node alone nothing is shown.
-
-    Args:
-        store: holds the counters.
-        thresholds: in force.
-        procfs: where the routes are.
     """
 
     collectors = (_NETWORK,)

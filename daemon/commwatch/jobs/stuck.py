@@ -168,10 +168,7 @@ class StuckJobs(Tracker):
     stuck only where none of them moves anything.
 
     Args:
-        store: knows the processes on the GPUs.
-        thresholds: in force.
         hang_power: by part of the name of a model the share of its power limit below which it only spins.
-        procfs: where the processes show their state.
     """
 
     collectors = (*_FAMILIES, _COLLECTOR)
@@ -337,7 +334,6 @@ class StuckJobs(Tracker):
         """Put what is known of a job whose signals are all read.
 
         Args:
-            job: that is shown.
             first: labels of its lowest GPU.
             seconds: since its last payload; 0 while it works.
             shown: takes the series.

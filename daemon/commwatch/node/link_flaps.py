@@ -314,10 +314,6 @@ class LinkFlaps(Tracker):
         """Count flaps of a link.
 
         Args:
-            metric: what they are shown in.
-            labels: of the link.
-            source: what saw them.
-            count: how many.
             when: monotonic seconds.
         """
         if not self._is_paused:
@@ -380,7 +376,6 @@ def gone(collected: Collected, known: Collection[str]) -> set[str]:
 
     Args:
         collected: the last run.
-        known: devices that were read before.
     """
     if collected.is_cut_short or any(not one.device for one in collected.absences):
         return set()

@@ -85,7 +85,6 @@ class Store:
         """Keep what was worked out as a block; without any reading there is none.
 
         Args:
-            group: of an analysis.
             device: what the readings are of, by any name; empty where the group has one block.
             readings: while their series are those of the block before, it has the layout of that.
             time: monotonic seconds at which they were so.

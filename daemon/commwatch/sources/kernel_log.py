@@ -116,7 +116,6 @@ class KernelLogSource(Source):
     the time may be off by as much as the clocks are.
 
     Args:
-        open_log: opens the log at its beginning.
         procfs: root of procfs; the boot is known by ``sys/kernel/random/boot_id``.
         user_messages: whether lines count that a program wrote into the log.
         clock: seconds since 1970.

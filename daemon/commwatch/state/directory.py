@@ -125,8 +125,6 @@ class StateDirectory:
         file is set aside with a warning.
 
         Args:
-            name: of the record.
-            kind: of the record.
             use: builds something from the record, or from None; must change nothing else before it succeeds.
 
         Raises:

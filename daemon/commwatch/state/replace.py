@@ -16,7 +16,6 @@ def replace_file(
 
     Args:
         file: that is replaced, or made.
-        content: all of it.
         mode: its permissions, whatever the umask.
         owner: user and group that it is given to; None: whoever runs this.
         durable: whether it must outlive a power failure from now on.

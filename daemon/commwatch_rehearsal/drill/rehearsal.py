@@ -55,7 +55,6 @@ class Rehearsal:
 
         Args:
             drills: what is played; those of the fleet come first.
-            stage: where.
             nodes: side by side, at most.
             seconds: within which all must be over.
             say: takes a line of progress.

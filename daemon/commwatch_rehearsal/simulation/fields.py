@@ -59,7 +59,6 @@ class FieldReader:
         """Answer every entry of an array.
 
         Args:
-            hardware: the node's parts.
             gpu: place of the GPU in the preset.
             time: seconds since the node started.
             timestamp: µs since 1970, for the entries.

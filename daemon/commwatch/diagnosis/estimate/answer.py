@@ -82,7 +82,6 @@ def estimate(args: argparse.Namespace, config: Config, now: float, last_run: Las
     Spans go from the hierarchical bound to the flat ring; what is not known is None.
 
     Args:
-        args: of the command line.
         now: seconds since 1970.
         last_run: what the last run between nodes gave, where the command line asks for that.
 

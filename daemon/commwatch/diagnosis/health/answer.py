@@ -151,9 +151,6 @@ def guarded(arguments: Sequence[str], run: Callable[[], int]) -> int:
     """Run the command; wrong use, a configuration that cannot be read and defects are unknown.
 
     A scheduler that calls it with a misspelt option would drain the whole cluster by an exit code that says no.
-
-    Args:
-        arguments: of the command line.
     """
     try:
         return run()

@@ -29,7 +29,6 @@ def device_link_of(device: PcieDevice, below: frozenset[str] = frozenset()) -> C
     """The PCIe link above a device.
 
     Args:
-        device: below the link.
         below: PCI addresses of what the link serves beside the device itself.
     """
     address, role = device.address, device.role.replace("_", " ")

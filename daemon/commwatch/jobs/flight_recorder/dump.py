@@ -96,9 +96,6 @@ class Dump(msgspec.Struct, frozen=True):
 def parse(data: bytes) -> Dump:
     """A dump in either form.
 
-    Args:
-        data: the whole file.
-
     Raises:
         NoDump: it is none, is cut off, or is of another major version.
     """

@@ -44,7 +44,6 @@ def key_of(operation: str, size: int, nodes: int) -> Key:
     Args:
         operation: as NCCL writes it.
         size: of its message in bytes.
-        nodes: of the communicator.
     """
     name = next((label for bound, label in _SIZES if size <= bound), "larger")
     return Key(OPERATIONS.get(operation, "other"), name, "within" if nodes <= 1 else "between")

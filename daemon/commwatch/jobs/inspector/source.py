@@ -55,7 +55,6 @@ class InspectorSource(Source):
 
     Args:
         names: folders, files and patterns, as ``jobs.logs.files.find_logs`` takes them.
-        host: name of this node.
         clock: seconds since 1970.
         monotonic: seconds.
         cpu: seconds for which this process has run.

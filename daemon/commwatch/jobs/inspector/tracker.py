@@ -40,10 +40,6 @@ class JobInspector(Tracker):
     A report names a process by its own id. Of a process in a container that is not the id that the driver names: it is
     found by ``NSpid`` in its status, and counts only where one process alone has it. A file counts for processes of
     its owner alone: anybody can write the id of another one.
-
-    Args:
-        store: knows the processes on the GPUs and their jobs.
-        procfs: where the processes show their ids.
     """
 
     collectors = (COLLECTOR, PROCESS_COLLECTOR)

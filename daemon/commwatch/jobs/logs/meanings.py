@@ -347,8 +347,6 @@ def about_line(category: Category, text: str, of_amd: bool = False) -> About | N
     """The cause that a line itself names; None if only its category is known.
 
     Args:
-        category: of the line.
-        text: of the line.
         of_amd: whether it is of AMD's GPUs, for which the next steps of CUDA's errors do not hold.
     """
     if (report := report_in(text)) is not None:
@@ -373,8 +371,6 @@ def shortened(category: Category, text: str, longest: int) -> str:
     """The beginning of a line, or the part that ends with the reason.
 
     Args:
-        category: of the line.
-        text: of the line.
         longest: characters that are kept.
     """
     found = None if len(text) <= longest else _row_of(category, text)

@@ -86,7 +86,6 @@ class Tables:
         Args:
             body: whole lines.
             number: of the first one.
-            kinds: of the same lines.
         """
         if self._has_ended and not kinds.may_hold(b"busbw", b"Using devices", b"_perf"):
             return

@@ -63,7 +63,6 @@ class NcclLogsSource(Source):
         hosts: names of hosts whose lines count; shell patterns. Empty: all lines of a file with one writing host, and
             those of this node where several hosts write into one file.
         resume: JSON of the ``LogsPosition`` that an earlier process gave; empty without one.
-        host: name of this node.
         clock: seconds since 1970.
         monotonic: seconds.
     """

@@ -34,7 +34,6 @@ def read_facts(driver: DriverFacts, sysfs: Path, procfs: Path) -> NodeFacts:
     Args:
         driver: what is known of it already.
         sysfs: usually ``/sys``; the PCIe tree, interfaces and RDMA ports are read there.
-        procfs: usually ``/proc``.
     """
     return node_facts(build_topology(read_sysfs(sysfs, procfs), driver), read_node_network(sysfs, procfs))
 
@@ -69,8 +68,6 @@ def audit_processes(
 
     Args:
         pids: of processes, such as those on the GPUs; those that have ended are in neither number.
-        node: what they are judged by.
-        procfs: where they are looked for.
         report: called with each process, by its id, before it is read, and of "" after the last.
         monotonic: seconds.
     """

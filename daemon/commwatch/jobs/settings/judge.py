@@ -71,8 +71,6 @@ def remark_counts(
 
     Args:
         remarks: as ``judge_settings`` gives them.
-        known: all names.
-        most: how many at most.
     """
     pids: dict[Counted, set[int]] = {}
     for remark in remarks:

@@ -88,8 +88,6 @@ def read_process_settings(
 
     Args:
         pids: of processes, such as those on a GPU.
-        known: all names.
-        procfs: usually ``/proc``.
         begin: called with each process before it is touched; where it says no, this one is not reached.
     """
     read, unread = [], []
@@ -120,8 +118,6 @@ def settings_of_environment(
 
     Args:
         environment: such as ``os.environ``.
-        known: all names.
-        root: where ``/etc/nccl.conf`` is looked for.
     """
     kept = {name: value for name, value in environment.items() if kept_name(name) or name in _LAUNCHER_NAMES}
     with _opened(root) as folder:
@@ -400,8 +396,6 @@ def _launched(
     ranks of one job.
 
     Args:
-        variables: of the process.
-        user: its user id.
         network_namespace: distinguishes two jobs that both meet at ``localhost``.
     """
     rank = _number(variables, _RANK)

@@ -148,7 +148,6 @@ def document(
     """The document of a topology.
 
     Args:
-        topology: of this machine.
         simulated: none of it is real.
         problems: what could not be read.
         measured: between the GPUs, or why nothing is known.

@@ -83,7 +83,6 @@ def expected_of_step(
         step: of a cycle whose ranks have a GPU each.
         paths: between these GPUs; None if they are not known.
         configured: the operator's own number, bytes per second; it wins.
-        backend: what the ranks run on.
     """
     if step.purpose in ("latency", "work"):
         return None
@@ -238,7 +237,6 @@ def expected_latency(step: Step, paths: GpuPaths | None, *, backend: Backend) ->
     Args:
         step: of a cycle whose ranks have a GPU each.
         paths: between these GPUs; None if they are not known.
-        backend: what the ranks run on.
     """
     count = len(step.members)
     if backend == "gloo" or paths is None or count < 2 or step.size_bytes > _SMALL_BYTES:

@@ -154,7 +154,6 @@ class AerDevice:
 
     Args:
         home: directory of the device in sysfs.
-        address: PCI address.
         role: as on the metrics; of a ``root_port`` the messages that it took are read as well.
     """
 

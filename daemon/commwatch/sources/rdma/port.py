@@ -65,7 +65,6 @@ class Port:
     """Reads one port.
 
     Args:
-        place: its location in sysfs.
         opt_in: requested metrics among those that are read only on request.
         hidden: metrics that are read only on request.
         clock: monotonic seconds.

@@ -64,7 +64,6 @@ class RdmaSource(Source):
     alone are left alone.
 
     Args:
-        sysfs: usually ``/sys``.
         opt_in: metrics to read of those that are left out otherwise.
         clock: monotonic seconds.
     """

@@ -30,7 +30,6 @@ def parse_faults(text: str, file: str, preset: Preset, started_at: float, writte
 
     Args:
         text: YAML, a list of mappings; empty for no faults.
-        file: name of the file, for errors.
         preset: the node; a fault must strike something that it has.
         started_at: when the node started, seconds since 1970.
         written_at: when the file was written, seconds since 1970; an entry without ``at`` holds from then on.

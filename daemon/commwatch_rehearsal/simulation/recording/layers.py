@@ -63,8 +63,6 @@ class Tape:
     """Takes the answers from the layers: one that repeats the last one of its question is only counted.
 
     Args:
-        file: the recording.
-        names: the replacements.
         clock: monotonic seconds.
     """
 

@@ -77,7 +77,6 @@ class RecordedNode:
     """A node as it was recorded; after the end of the recording it stays as it was last.
 
     Args:
-        path: of the recording.
         faults_file: file of the faults that are laid on the recorded answers; None: none.
         started_at: when the recording begins to play, seconds since 1970.
         clock: the time now, seconds since 1970.
