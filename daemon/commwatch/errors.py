@@ -39,8 +39,6 @@ class UsageError(CommwatchError):
 
 
 class ConfigError(CommwatchError):
-    """The configuration cannot be used."""
-
     exit_code = ExitCode.WRONG_USE
 
     def __init__(self, file: str, line: int | None, key: str, problem: str) -> None:

@@ -92,8 +92,6 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer."""
-
     status: HTTPStatus
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
@@ -151,7 +149,6 @@ def _refusal(event: h11.Request, head: bytes, limits: Limits, methods: Sequence[
 
 
 def _request_of(event: h11.Request, body: bytes, client: str, peer: Peer | None) -> Request:
-    """The request as a handler sees it."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in event.headers:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
@@ -463,7 +460,6 @@ class HttpServer:
 
     @property
     def paths(self) -> frozenset[str]:
-        """All that is served."""
         return frozenset(self._routes)
 
     def let_in(self, access: Access) -> None:

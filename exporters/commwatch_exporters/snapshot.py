@@ -133,7 +133,6 @@ class Snapshot:
         return [*chain.from_iterable([one.values for one in self.blocks])]
 
     def family_blocks(self, family: str) -> Sequence[Block]:
-        """The blocks that hold series of one family."""
         found = self._families.get(family)
         if found is None:
             places = () if family in self.hidden else self.holders.get(family, ())

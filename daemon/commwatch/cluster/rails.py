@@ -23,8 +23,6 @@ Adapters: TypeAlias = Mapping[str, RdmaPort]
 
 
 class Rail(NamedTuple):
-    """A rail of this node."""
-
     offer: RailOffer
     interface: str
     adapter: str = ""
@@ -34,8 +32,6 @@ class Rail(NamedTuple):
 
 
 class Network(NamedTuple):
-    """The network interfaces of a node."""
-
     interfaces: tuple[Interface, ...]
     choice: Choice
     """The interface where ranks meet, which is also measured if no rail is named."""

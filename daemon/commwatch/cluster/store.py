@@ -43,8 +43,6 @@ DEADLINES = Deadlines()
 
 
 class Attendee(NamedTuple):
-    """A member that has joined."""
-
     contact: Contact
     prober: Prober | None
     """None: it joined for a check."""
@@ -202,6 +200,5 @@ def _address(writer: asyncio.StreamWriter) -> str:
 
 
 async def within(waited: Awaitable[object], seconds: float) -> None:
-    """Wait at most this long."""
     with suppress(asyncio.TimeoutError):
         await asyncio.wait_for(waited, seconds)

@@ -140,7 +140,6 @@ def saved(args: argparse.Namespace, result: ProbeResult) -> dict[str, object]:
 
 
 def probe_lines(result: ProbeResult) -> Iterator[str]:
-    """The run as text."""
     probed = sum(one.state == "probed" for one in result.members)
     occupied = f", a GPU occupied for {result.occupied_seconds:.1f} s at most" if result.occupied_seconds else ""
     yield f"{probed} of {len(result.members)} nodes probed over {result.backend}, {result.seconds:.1f} s{occupied}"

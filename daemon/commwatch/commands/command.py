@@ -41,8 +41,6 @@ JSON = option("--json", action="store_true", help="print JSON")
 
 
 class Command(NamedTuple):
-    """A declared command."""
-
     action: Action
     add_to: Callable[[_Commands, argparse.ArgumentParser], None]
     """Adds it to a command line; the second parser has the flags of the configuration."""

@@ -40,8 +40,6 @@ _NEXT = {
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The answer about dumps."""
-
     schema: str
     dumps: int
     """That were read."""
@@ -103,7 +101,6 @@ def _without_frames(verdict: Verdict) -> Verdict:
 
 
 def answer_lines(answer: Answer) -> Iterator[Line | str]:
-    """The answer as text."""
     if not answer.ranks:
         yield [("Unknown: ", "yellow"), ("no dump can be used.", "")]
     elif not answer.verdicts and not answer.is_complete:

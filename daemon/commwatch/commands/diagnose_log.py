@@ -29,8 +29,6 @@ _STYLES = {"network": "red", "gpu": "red", "nvlink": "red", "host": "red"}
 
 
 class LogRead(msgspec.Struct, frozen=True):
-    """One log that was read."""
-
     name: str
     lines: int
     told: int
@@ -355,7 +353,6 @@ def _silent(ranks: Sequence[str]) -> tuple[str, ...]:
 
 
 def log_lines(answer: LogAnswer) -> Iterator[Line]:
-    """The answer as text."""
     told = sum(log.told for log in answer.logs)
     lines = sum(log.lines for log in answer.logs)
     yield [(f"{_number(len(answer.logs), 'log')}, {_number(lines, 'line')}, {told:,} of them of trouble", "bold")]

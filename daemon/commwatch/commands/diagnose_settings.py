@@ -220,7 +220,6 @@ def _unquoted(value: str) -> str:
 
 
 def answer_lines(answer: SettingsAnswer) -> Iterator[Line]:
-    """The answer as text."""
     from commwatch.jobs.settings.judge import WHERE
 
     files = {origin: where for origin, where in WHERE.items() if origin != "environment"}

@@ -80,8 +80,6 @@ RUNBOOKS = "/runbooks/"
 
 
 class Web(Section, frozen=True):
-    """The endpoint."""
-
     listen_addresses: tuple[str, ...] = (":28029",)
     """HOST:PORT each; an empty host means every address of the node. None: no port is opened."""
     telemetry_path: Annotated[str, Meta(pattern=r"^/[A-Za-z0-9/_.-]+\Z")] = "/metrics"
@@ -185,8 +183,6 @@ class NvmlSection(SourceSection, frozen=True):
 
 
 class NetworkSection(SourceSection, frozen=True):
-    """Network interfaces of sysfs."""
-
     interval: Duration = Duration(5)
     physical_only: bool = True
     """Leave out interfaces without a device of their own: loopback, bridges, bonds, veth, VLANs."""
@@ -314,8 +310,6 @@ class Otlp(Section, frozen=True):
 
 
 class Metrics(Section, frozen=True):
-    """The exposed metrics."""
-
     profile: Literal["core", "standard", "all"] = "standard"
     """core: what the shipped rules and dashboards ask for; standard: all but ``opt_in``'s; all: these too."""
     opt_in: tuple[str, ...] = ()

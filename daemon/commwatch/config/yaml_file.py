@@ -371,7 +371,6 @@ def _kind_at(steps: Steps, root: Any) -> Any:
 
 
 def _known_keys(steps: Steps, root: Any) -> list[str]:
-    """The keys that a section knows."""
     kind = _kind_at(steps, root)
     return [field.name for field in kind.fields] if isinstance(kind, msgspec.inspect.StructType) else []
 

@@ -18,8 +18,6 @@ from commwatch_exporters.state_words import RDMA_ACTIVE
 
 @dataclass(frozen=True, slots=True)
 class HeadlineAlert:
-    """An alert, and whether it can fire."""
-
     name: str
     verdict: Literal["ok", "not yet", "no effect"]
     """ok: it can; no effect: it cannot, as the node is set up."""

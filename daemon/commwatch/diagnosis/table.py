@@ -36,8 +36,6 @@ _NUMBER = re.compile(r"\D*?([0-9]+(?:\.[0-9]+)?)(?![0-9])")
 
 
 class TableRow(NamedTuple):
-    """One line of the table."""
-
     verdict: CheckVerdict
     what: str
     where: str

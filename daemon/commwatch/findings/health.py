@@ -78,8 +78,6 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The answer."""
-
     verdict: Word
     reason: str
     """One line, without the verdict."""

@@ -25,8 +25,6 @@ RuleFailed: TypeAlias = Callable[[str, Exception], None]
 
 
 class RuleEngine:
-    """The rules, and what they read."""
-
     def __init__(
         self,
         rule_sets: Sequence[RuleSet],

@@ -25,8 +25,6 @@ Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class AlertChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Changes of a site to one alert."""
-
     severity: Literal["critical", "warning", "info"] | None = None
     """None: as shipped."""
     nodes: Text = ""

@@ -186,7 +186,6 @@ class Anomalies(Tracker):
         """By the PCI address of the GPU."""
 
     def follows(self, collector: Collector) -> bool:
-        """All."""
         return True
 
     def on_batch(self, outcome: Outcome) -> None:

@@ -98,7 +98,6 @@ class InventoryTracker(Tracker):
         """Monotonic seconds of the last observation."""
 
     def follows(self, collector: Collector) -> bool:
-        """All."""
         return True
 
     def on_batch(self, outcome: Outcome) -> None:

@@ -190,7 +190,6 @@ class LinkFlaps(Tracker):
         self._store.drop(RECENT, "")
 
     def resume(self) -> None:
-        """Maintenance has ended."""
         self._is_paused = False
         self._forget_readings()
 

@@ -9,8 +9,6 @@ from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 
 
 class _Kept(NamedTuple):
-    """A block in the store."""
-
     block: Block
     expires: float
     """Monotonic time."""
@@ -104,7 +102,6 @@ class Store:
             self._snapshot = None
 
     def drop_group(self, group: str) -> None:
-        """Forget all blocks of a group."""
         if self._blocks.pop(group, None):
             self._snapshot = None
 
@@ -115,7 +112,6 @@ class Store:
                 self.drop(group, device)
 
     def group(self, group: str) -> dict[str, Block]:
-        """The current blocks of a group by device."""
         return {device: kept.block for device, kept in self._blocks.get(group, {}).items()}
 
     def devices(self, group: str) -> Set[str]:
@@ -123,12 +119,10 @@ class Store:
         return self._blocks.get(group, {}).keys()
 
     def get(self, group: str, device: str) -> Block | None:
-        """The current block of a device."""
         kept = self._blocks.get(group, {}).get(device)
         return None if kept is None else kept.block
 
     def blocks(self) -> Iterator[tuple[str, Block]]:
-        """All current blocks with their groups."""
         for group, devices in self._blocks.items():
             for kept in devices.values():
                 yield group, kept.block

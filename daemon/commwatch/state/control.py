@@ -91,7 +91,6 @@ class ControlServer(HttpServer):
         await self.start((), [listening])
 
     async def stop(self) -> None:
-        """Listen no more."""
         listened = bool(self._listening)
         await super().stop()
         if listened:

@@ -24,7 +24,6 @@ class Running:
 
 
 def alerts_of_drill(drill: Drill) -> frozenset[str]:
-    """The alerts that may fire on its nodes."""
     return frozenset({*drill.alerts, *drill.also})
 
 

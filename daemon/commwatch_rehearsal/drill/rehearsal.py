@@ -46,8 +46,6 @@ class _Lane:
 
 
 class Rehearsal:
-    """The drills of one run."""
-
     def __init__(
         self, drills: Sequence[Drill], stage: Stage, *, nodes: int, seconds: float, say: Callable[[str], None]
     ) -> None:

@@ -105,7 +105,6 @@ def _plan(hardware: Hardware, epoch: Epoch, gpu: int, fields: bytes, scopes: byt
 
 
 def answer_of(asked: Asked, field: int) -> FieldAnswer:
-    """The answer to one entry."""
     read = DEVICE_FIELDS.get(field)
     if read is not None:
         return read(asked)

@@ -33,7 +33,6 @@ def _switches(preset: Preset) -> set[str]:
 
 
 def without_adapters(preset: Preset) -> Preset:
-    """The node without network adapters."""
     gone = {device.address for device in preset.devices if device.role == "nic"}
     return replace(preset, devices=_without(preset.devices, gone), interfaces=(), rdma_ports=())
 

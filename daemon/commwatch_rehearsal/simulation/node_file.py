@@ -41,8 +41,6 @@ _BOND_NAME = r"^(?!\.{1,2}\Z)[A-Za-z0-9_.-]{0,15}\Z"
 
 
 class GpuChange(Section, frozen=True):
-    """Changes to every GPU."""
-
     name: str | None = None
     architecture: Literal["Ampere", "Ada", "Hopper", "Blackwell"] | None = None
     """Decides on further features: GPM, for one, came with Hopper."""

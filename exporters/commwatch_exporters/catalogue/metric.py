@@ -62,8 +62,6 @@ def sustained(finding: str, what: str, threshold: str, *, per_seconds: float = 1
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric family."""
-
     name: str
     """Full name as exposed, with namespace, unit and ``_total`` or ``_info``."""
     type: MetricType

@@ -38,7 +38,6 @@ class _AtGpu(Part):
 
     @property
     def gpu(self) -> Gpu:
-        """Whose part it is."""
         return Gpu(self.node, self.labels)
 
 
@@ -160,8 +159,6 @@ class Gpu(_AtGpu):
 
 
 class NvLink(_AtGpu):
-    """One NVLink of a GPU."""
-
     IDENTITY = ("pci_bus_id", "link")
     number = Label("link")
     info = Info("nvlink_info")
@@ -296,8 +293,6 @@ class Service(Part):
 
 
 class RdmaPort(Part):
-    """A port of an RDMA device."""
-
     IDENTITY = ("device", "port")
     device = Label()
     number = Label("port")
@@ -346,8 +341,6 @@ class RdmaPort(Part):
 
 
 class Interface(Part):
-    """A network interface."""
-
     IDENTITY = ("device",)
     name = Label("device")
     info = Info("ethernet_info")
@@ -592,8 +585,6 @@ class ClusterConnections(Part):
 
 
 class Collector(Part):
-    """A collector of the daemon."""
-
     IDENTITY = ("collector",)
     name = Label("collector")
     success = Number("collector_success")
@@ -613,8 +604,6 @@ class UnreadDevice(Part):
 
 
 class Worker(Part):
-    """A worker of the daemon."""
-
     IDENTITY = ("worker",)
     name = Label("worker")
     stuck = Number("worker_stuck")
@@ -657,8 +646,6 @@ class GpuDirectWay(Part):
 
 
 class Driver(Part):
-    """The NVIDIA driver."""
-
     info = Info("software_info")
     driver_version = Label()
     nvml_version = Label()
@@ -686,8 +673,6 @@ class Daemon(Part):
 
 
 class Node(Parts):
-    """The node at one moment."""
-
     @property
     def gpus(self) -> list[Gpu]:
         """By index."""
@@ -716,12 +701,10 @@ class Node(Parts):
 
     @property
     def driver(self) -> Driver:
-        """The NVIDIA driver."""
         return self.part(Driver)
 
     @property
     def daemon(self) -> Daemon:
-        """The daemon itself."""
         return self.part(Daemon)
 
     def _of(self, *columns: Column[_Kind]) -> dict[_Kind, None]:

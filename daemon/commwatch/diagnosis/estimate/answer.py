@@ -627,7 +627,6 @@ def _nodes_words(layout: Layout, ratio: Span | None) -> Iterator[str]:
 
 
 def _assumptions(training: Training, layout: Layout, fabric: Fabric) -> Iterator[str]:
-    """The assumptions of the model, and its units."""
     yield (
         "Fast end: hierarchical bound (each byte enters a node once), hidden behind computing "
         f"{'as measured here' if training.hides else 'as far as possible'}. Slow end: a flat ring over all GPUs, "

@@ -52,8 +52,6 @@ def walk(data: bytes) -> Value:
 
 
 class _Walker:
-    """The stack and the memo of a walk."""
-
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._stack: list[Value | _Mark] = []

@@ -70,8 +70,6 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """A process group on one rank."""
-
     name: str
     description: str
     ranks: tuple[int, ...]
@@ -88,8 +86,6 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Recording(msgspec.Struct, frozen=True):
-    """What a dump says."""
-
     version: str
     library: str
     """Version of NCCL as ``2.28.9``; may be empty."""

@@ -52,8 +52,6 @@ _TYPES: Final = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class RankDump:
-    """A dump with its rank."""
-
     rank: int
     source: str
     """Path of the file, or the process."""
@@ -370,7 +368,6 @@ def _connect(fronts: Sequence[_Front]) -> None:
 
 
 def _deadlocks(fronts: Sequence[_Front]) -> Iterator[Verdict]:
-    """The groups that wait for each other, if any do."""
     try:
         TopologicalSorter({place: front.waits_for for place, front in enumerate(fronts)}).prepare()
     except CycleError as error:

@@ -28,8 +28,6 @@ _STEP_SECONDS: Final = 60.0
 
 
 class Key(NamedTuple):
-    """Labels of a sum."""
-
     operation: str
     size: str
     """Upper bound of the size of the message; ``larger`` above 4 GiB."""
@@ -68,8 +66,6 @@ Means: TypeAlias = Mapping[Key, float]
 
 
 class Result(NamedTuple):
-    """A window that has ended."""
-
     at: float
     """Monotonic seconds at which it ended here."""
     seconds: float
@@ -122,7 +118,6 @@ class Window:
         self._read_at = now
 
     def add(self, exec_us: float) -> None:
-        """Add the time of one operation."""
         if self._last > self._begin:
             self._exec_us += exec_us
 

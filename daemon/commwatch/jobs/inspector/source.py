@@ -272,7 +272,6 @@ class InspectorSource(Source):
         return means
 
     def close(self) -> None:
-        """Close the files."""
         for process in self._processes.values():
             process.tail.close()
 
@@ -283,5 +282,4 @@ def _serious(error: OSError) -> OSError | None:
 
 
 def make_source(origin: Origin) -> InspectorSource:
-    """The configured folders."""
     return InspectorSource(origin.settings.nccl_inspector.paths)

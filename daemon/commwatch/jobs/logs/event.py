@@ -53,8 +53,6 @@ _WAITED = re.compile(r"ran for (\d{1,12}) milliseconds|wait timeout after (\d{1,
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """The event in one line."""
-
     category: Category
     certain: bool
     """False where the line only gives a status, which names no cause."""

@@ -52,8 +52,6 @@ class _Row(NamedTuple):
 
 
 class AllReduce(NamedTuple):
-    """The largest message of an all_reduce."""
-
     gpu: str
     """Name of each GPU, as the driver gives it."""
     ranks: int

@@ -69,8 +69,6 @@ STANDARD_INPUT = "-"
 
 @dataclass(slots=True)
 class ReadLog:
-    """The events of one log."""
-
     name: str
     told: list[Told] = field(default_factory=list)
     lines: int = 0

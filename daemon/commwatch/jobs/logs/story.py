@@ -146,7 +146,6 @@ class Chapter:
 
     @property
     def first(self) -> Told:
-        """The first event, cause or not."""
         return self.told[0]
 
     @property

@@ -51,7 +51,6 @@ class Incident(msgspec.Struct):
 
     @property
     def culprit(self) -> Category:
-        """The likeliest cause."""
         category = first_culprit(Finding(_category(one), one.certain) for one in self.errors)
         return "other" if category is None else category
 

@@ -13,8 +13,6 @@ _LONGEST = 1023
 
 @dataclass(frozen=True, slots=True)
 class ConfFile:
-    """The wanted lines of one file."""
-
     origin: Origin
     settings: tuple[Setting, ...] = ()
     """By name, the first line of each name: later ones set nothing."""

@@ -17,8 +17,6 @@ Level: TypeAlias = Literal["NVL", "PIX", "PXB", "PHB", "SYS"]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One variable with its value."""
-
     name: str
     value: str | None = field(repr=False)
     """None for a secret: it was set, more was not kept."""
@@ -70,8 +68,6 @@ class ProcessSettings:
 
 @dataclass(frozen=True, slots=True)
 class RdmaPort:
-    """One port of an RDMA adapter."""
-
     device: str
     port: int
     active: bool | None

@@ -129,8 +129,6 @@ End: TypeAlias = Gpu | Nic
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """One machine."""
-
     gpus: tuple[Gpu, ...] = ()
     """By index, those without one last."""
     nics: tuple[Nic, ...] = ()

@@ -48,8 +48,6 @@ class ExpectedLatency:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The expected bandwidth of a probe."""
-
     bytes_per_second: PositiveRate
     """Bus bandwidth."""
     source: ExpectedSource
@@ -64,8 +62,6 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """The path of an operation."""
-
     bytes_per_second: float
     step_seconds: float
     basis: str

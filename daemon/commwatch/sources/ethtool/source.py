@@ -111,7 +111,6 @@ class EthtoolSource(Source):
         return batch
 
     def close(self) -> None:
-        """Close the socket."""
         if self._calls is not None:
             self._calls.close()
             self._calls = None

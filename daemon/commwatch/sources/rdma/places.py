@@ -28,7 +28,6 @@ class Place(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Directory of the port."""
         return f"{self.home}/ports/{self.port}"
 
 

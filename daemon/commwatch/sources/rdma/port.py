@@ -38,8 +38,6 @@ class PortGone(Exception):
 
 
 class PortReading(NamedTuple):
-    """The result of one reading of a port."""
-
     readings: DeviceReadings
     absence: Absence | None
     """The first thing that went wrong, if any."""

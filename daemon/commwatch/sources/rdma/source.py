@@ -169,5 +169,4 @@ def _states(supported: Sequence[frozenset[str]]) -> dict[Series, int]:
 
 
 def make_source(origin: Origin) -> RdmaSource:
-    """The RDMA ports of this node."""
     return RdmaSource(origin.sysfs, origin.opt_in, origin.monotonic)

@@ -34,12 +34,10 @@ def tag(level: str, words: str) -> str:
 
 
 def cell(value: str) -> str:
-    """A cell with a text."""
     return f"<td>{text(value) or ABSENT}</td>"
 
 
 def number(value: str) -> str:
-    """A cell with a number."""
     return f'<td class="n">{value}</td>'
 
 

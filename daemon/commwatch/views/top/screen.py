@@ -41,8 +41,6 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """A whole terminal."""
-
     lines: tuple[Line, ...]
     """At most as many as the terminal has rows; the last one may be narrower than the terminal, none is wider."""
     offset: int

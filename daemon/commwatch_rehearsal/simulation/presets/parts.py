@@ -41,8 +41,6 @@ class NVLinkModel:
 
 @dataclass(frozen=True, slots=True)
 class GpuModel:
-    """The model of all GPUs of a node."""
-
     name: str
     architecture: int
     """Code of ``nvmlDeviceGetArchitecture``: 7 = Ampere, 9 = Hopper, 10 = Blackwell."""
@@ -67,8 +65,6 @@ class GpuModel:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU in its slot."""
-
     pci_address: str
     """As sysfs spells it: ``0000:17:00.0``."""
     uuid: str
@@ -78,8 +74,6 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class PciDevice:
-    """One device of the PCIe tree."""
-
     address: str
     parent: str
     """Address of the bridge above, or ``pciDDDD:BB`` for a device on a host bridge."""
@@ -111,8 +105,6 @@ class EthernetInterface:
 
 @dataclass(frozen=True, slots=True)
 class RdmaPort:
-    """One port of an RDMA device."""
-
     device: str
     """As ``/sys/class/infiniband`` names it: ``mlx5_0``."""
     port: int
@@ -131,8 +123,6 @@ class RdmaPort:
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """One simulated node."""
-
     name: str
     model: GpuModel
     gpus: tuple[Gpu, ...]

@@ -36,17 +36,14 @@ class Track(Generic[_T]):
         self._answers: list[_T] = []
 
     def add(self, at: float, answer: _T) -> None:
-        """Add a later one."""
         self._times.append(at)
         self._answers.append(answer)
 
     def at(self, moment: float) -> _T:
-        """The answer at a time."""
         return self._answers[max(0, bisect_right(self._times, moment) - 1)]
 
     @property
     def last(self) -> _T:
-        """The latest one."""
         return self._answers[-1]
 
 

@@ -43,8 +43,6 @@ _PATIENCE_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The outcome of a recording."""
-
     size: int
     """Bytes."""
     hung: tuple[str, ...]
