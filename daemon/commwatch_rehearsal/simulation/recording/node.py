@@ -42,10 +42,6 @@ class Track(Generic[_T]):
     def at(self, moment: float) -> _T:
         return self._answers[max(0, bisect_right(self._times, moment) - 1)]
 
-    @property
-    def last(self) -> _T:
-        return self._answers[-1]
-
 
 def tracks() -> defaultdict[Hashable, Track[_T]]:
     """Tracks by their question."""
