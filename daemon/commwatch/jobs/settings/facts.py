@@ -24,14 +24,6 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """The job of a process, by its launcher; equal for the ranks of one job on this node."""
-
-    identity: str
-    """A digest of the launcher's variables."""
-
-
-@dataclass(frozen=True, slots=True)
 class ProcessSettings:
     """The settings in force for one process, or for a given environment or file."""
 
@@ -47,7 +39,8 @@ class ProcessSettings:
     """Ranks of its job; likewise."""
     local_rank: str = ""
     """Rank among those of this node; likewise."""
-    job: Job | None = None
+    job: str = ""
+    """A digest of the launcher's variables, equal for the ranks of one job on this node; empty if they name none."""
     single_node: bool | None = None
     """Whether its job runs on this node only; None if the launcher does not show it."""
     nccl_version: Version | None = None
