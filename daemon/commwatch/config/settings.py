@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, field
 
+from commwatch.errors import did_you_mean
 from commwatch.units import parse_duration, parse_rate, parse_size
 from commwatch_exporters.catalogue import OPT_IN
 from commwatch_exporters.listen import EndpointError, split_address
@@ -324,10 +325,9 @@ class Metrics(Section, frozen=True):
     def __post_init__(self) -> None:
         for name in self.opt_in:
             if name not in OPT_IN:
-                import difflib  # only here: workers read their sections by this module, and make no such mistake
-
-                close = difflib.get_close_matches(name, sorted(OPT_IN), n=1, cutoff=0.8)
-                hint = f"did you mean {close[0]}?" if close else "docs/reference/metrics.md marks those that can"
+                elsewhere = "docs/reference/metrics.md marks those that can"
+                hint = did_you_mean(name, sorted(OPT_IN), elsewhere, likeness=0.8)
+                )
                 raise ValueError(f"opt_in: {name} is no metric that can be asked for; {hint}")
 
 

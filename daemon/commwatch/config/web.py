@@ -6,13 +6,13 @@ less than intended.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from commwatch.config.web_file import HttpSection, RateSection, TlsSection, WebReader
+from commwatch.errors import did_you_mean
 from commwatch.units import parse_duration
 
 if TYPE_CHECKING:
@@ -161,8 +161,7 @@ def _curve(reader: WebReader, section: TlsSection) -> str:
 
 
 def _one_of(what: str, name: str, possible: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, possible, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"possible: {', '.join(possible)}"
+    hint = did_you_mean(name, possible, f"possible: {', '.join(possible)}")
     return f"{name} is no {what}; {hint}"
 
 

@@ -14,7 +14,7 @@ import yaml
 from commwatch.config.settings import DEFAULT_PROBES, Config, decode_quantity
 from commwatch.config.simulated import is_recording
 from commwatch.config.user_loader import UserLoader
-from commwatch.errors import ConfigError
+from commwatch.errors import ConfigError, did_you_mean
 
 _Kind = TypeVar("_Kind")
 _MOST_CHARACTERS = 2**22
@@ -291,11 +291,8 @@ def _explain(error: msgspec.ValidationError, document: YamlDocument, kind: Any) 
     steps = _resolve(match["path"] or "$", document, error, kind, in_key=match["key"] is not None)
     problem, values = match["problem"], document.values
     if unknown := _UNKNOWN_KEY.fullmatch(problem):
-        import difflib  # for this error alone
-
         known = _known_keys(steps, kind)
-        close = difflib.get_close_matches(unknown["key"], known, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"known here: {', '.join(known)}"
+        hint = did_you_mean(unknown["key"], known, f"known here: {', '.join(known)}")
         return (*steps, unknown["key"]), f"unknown key; {hint}"
     if missing := _MISSING_KEY.fullmatch(problem):
         return (*steps, missing["key"]), "is missing"
