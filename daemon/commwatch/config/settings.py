@@ -327,7 +327,6 @@ class Metrics(Section, frozen=True):
             if name not in OPT_IN:
                 elsewhere = "docs/reference/metrics.md marks those that can"
                 hint = did_you_mean(name, sorted(OPT_IN), elsewhere, likeness=0.8)
-                )
                 raise ValueError(f"opt_in: {name} is no metric that can be asked for; {hint}")
 
 
