@@ -83,6 +83,9 @@ class Block:
         position = self.layout.index.get((metric, labels))
         return None if position is None else self.values[position]
 
+    def items(self) -> Iterator[tuple[Series, Value]]:
+        return zip(self.layout.series, self.values, strict=True)
+
     def labels(self, family: str) -> Iterator[tuple[str, ...]]:
         """The label values of each series of a family, whether or not it was read."""
         for position in self.layout.families.get(family, ()):

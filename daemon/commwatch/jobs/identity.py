@@ -47,8 +47,7 @@ class JobIdentity(Tracker):
             self._lifetime = collector.lifetime
         else:
             return
-        for device in self._store.group(GROUP).keys() - self._store.occupants.keys():
-            self._store.drop(GROUP, device)
+        self._store.retain(GROUP, self._store.occupants.keys())
         for device, pids in self._store.occupants.items():
             self._put(device, pids)
 

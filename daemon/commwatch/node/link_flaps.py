@@ -300,8 +300,7 @@ class LinkFlaps(Tracker):
     def on_tick(self, now: float) -> None:
         """Drop the totals of what is not read, and forget flaps of more than an hour ago."""
         for group, collector in ((NVLINK_TOTALS, _NVLINKS), (PORT_TOTALS, _RDMA_PORTS)):
-            for device in self._store.devices(group) - self._store.devices(collector):
-                self._store.drop(group, device)
+            self._store.retain(group, self._store.devices(collector))
         for device in [device for device, port in self._ports.items() if now - port.seen_at > FORGOTTEN_SECONDS]:
             del self._ports[device]
         if self._times or self._kept:

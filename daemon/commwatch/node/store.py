@@ -101,6 +101,11 @@ class Store:
         if self._blocks.get(group, {}).pop(device, None) is not None:
             self._snapshot = None
 
+    def retain(self, group: str, devices: Collection[str]) -> None:
+        """Forget the blocks of a group whose device is not among these."""
+        for device in self._blocks.get(group, {}).keys() - devices:
+            self.drop(group, device)
+
     def drop_group(self, group: str) -> None:
         if self._blocks.pop(group, None):
             self._snapshot = None

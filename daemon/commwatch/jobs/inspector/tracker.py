@@ -122,12 +122,12 @@ class JobInspector(Tracker):
 
     def _labels(self) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
         """The labels of each GPU by device, and the device by UUID."""
-        labels, uuids = {}, {}
+        labels: dict[str, tuple[str, ...]] = {}
+        uuids: dict[str, str] = {}
         for device, block in self._store.group(_IDENTITY).items():
-            for metric, values in block.layout.series:
-                if metric == "commwatch_gpu_info":
-                    labels[device] = values[:2]
-                    uuids[values[2]] = device
+            for index, address, uuid, *_ in block.labels("commwatch_gpu_info"):
+                labels[device] = index, address
+                uuids[uuid] = device
         return labels, uuids
 
     def _first_of_job(self, on: Iterable[str], labels: Mapping[str, tuple[str, ...]]) -> str:

@@ -218,7 +218,7 @@ class JobLogs(Tracker):
         metric = "commwatch_gpu_info"
         place = CATALOGUE[metric].labels.index("name")
         for gpu in self._store.group(_GPUS).values():
-            yield from (labels[place] for name, labels in gpu.layout.series if name == metric)
+            yield from (labels[place] for labels in gpu.labels(metric))
 
     def show(self, time: float) -> None:
         """Put all totals into the store, each from 0 on, so that its first error is an increase.
