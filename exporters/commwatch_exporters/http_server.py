@@ -453,7 +453,6 @@ class HttpServer:
         self.handshakes: Turns[str, None] = Turns()
         self.places = Places(self.handshakes)
         self.connections: set[Connection] = set()
-        """All that are open."""
         self._routes = dict(routes)
         self._listening: list[socket.socket] = []
         self._reported: set[tuple[str, type[Exception]]] = set()

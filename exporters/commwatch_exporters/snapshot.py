@@ -48,19 +48,16 @@ class Layout:
         if len(self.index) != len(self.series):
             raise ValueError("a layout names one series twice")
         self.family_at = tuple([family_of(name).name for name, _ in self.series])
-        """The family of each value."""
         families: dict[str, list[int]] = {}
         for position, family in enumerate(self.family_at):
             families.setdefault(family, []).append(position)
         self.families = {name: tuple(positions) for name, positions in families.items()}
-        """The positions of each family."""
         self.slices = {name: slice(positions[0], positions[-1] + 1) for name, positions in families.items()}
         """For each family the shortest stretch of the block that holds it; series of other families may lie in
         between."""
         self.counters = tuple(
             [position for position, family in enumerate(self.family_at) if CATALOGUE[family].type == "counter"]
         )
-        """The positions of all counters."""
         self.wraps = any(CATALOGUE[name].wraps_at is not None for name in families)
         """Whether one of them wraps."""
 

@@ -83,7 +83,6 @@ class NetworkRates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 class NodeReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     run: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}\Z")]
-    """Identity of the run."""
     finished_at: Timestamp
     """By the clock of the node."""
     outcome: RunOutcome
@@ -132,7 +131,6 @@ def skip_of(detail: str) -> SkipReason | Literal[""]:
 
 class CheckReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     run: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}\Z")]
-    """Identity of the report."""
     finished_at: Timestamp
     """By the clock of the node."""
     outcome: Literal["completed", "unreached"]

@@ -40,7 +40,6 @@ class WebConfig:
     rate_limit: tuple[float, int] | None
     """Seconds for one more request, and requests at once."""
     files: tuple[Path, ...]
-    """The files that were read."""
     seen: tuple[tuple[int, ...], ...]
     """The attributes of these files (``look_of``), at the latest when they were read."""
     notes: tuple[str, ...]

@@ -43,7 +43,6 @@ class TableRow(NamedTuple):
     measured: str
     required: str
     checks: tuple[Check, ...]
-    """The checks of this row."""
 
 
 def branch_rows(checks: Iterable[Check], *, every: bool = False) -> Iterator[tuple[Branch, list[TableRow]]]:

@@ -58,7 +58,6 @@ class ServicesSource(Source):
         self._devices = f"{sysfs}/bus/pci/devices"
         self._procfs = str(procfs)
         self._running: dict[_Service, str] = {}
-        """The process of each service."""
         self._seen: set[_Service] = set()
         self._before: frozenset[str] = frozenset()
         """The processes of the run before."""

@@ -88,7 +88,6 @@ class NodeFile(Section, frozen=True):
     gpu: GpuChange = field(default_factory=GpuChange)
     nvlink: NVLinkChange = field(default_factory=NVLinkChange)
     numa: tuple[Annotated[int, Meta(ge=-1, le=255)], ...] | None = None
-    """NUMA node of each GPU."""
     nics: tuple[Adapter, ...] | None = None
     """In place of all adapters of the preset."""
     driver_version: Annotated[str, Meta(pattern=r"^\d{3}(\.\d+){1,2}\Z")] | None = None

@@ -26,7 +26,6 @@ class Limit:
     """How far a counter may rise before it is evidence of a finding; rules, alerts and dashboards follow from it."""
 
     finding: str
-    """Code of the finding."""
     what: str
     """The counted events in words: ``symbol errors``."""
     window_seconds: float

@@ -120,7 +120,6 @@ class Strategy(NamedTuple):
     optimizer: Spread
     transfers: tuple[Transfer, ...]
     assumes: str = ""
-    """Its assumptions, for the user."""
     overlaps: bool = False
     """Whether also the slow end hides a part: what is fetched ahead by design."""
 

@@ -62,7 +62,6 @@ class Scale:
     steps: Sequence[tuple[str | float, Colour]]
     """From each limit on; a limit is a key of alerts/thresholds.yaml or a number."""
     alert: str = ""
-    """The alert that has this limit."""
     whole_above: bool = False
     """The alert asks for more than a limit of whole events, a colour begins at its value: it begins one event later."""
 

@@ -69,7 +69,6 @@ class Verdict(msgspec.Struct, frozen=True):
     ranks: tuple[int, ...]
     """That the others wait for, or that differ from most; empty of a data path and where no rank differs from most."""
     waiting: tuple[int, ...]
-    """Ranks that wait."""
     group: str
     """Name and description of the process group; of a deadlock all its groups."""
     operation: str

@@ -72,7 +72,6 @@ class ReadLog:
     name: str
     told: list[Told] = field(default_factory=list)
     lines: int = 0
-    """Lines that were read."""
     is_cut: bool = False
     """Whether the rest was not read: too many lines report trouble, or a packed log is too long."""
     of_nccl: bool = False

@@ -108,7 +108,6 @@ class NodeFacts:
     cpu_vendor: str = ""
     """intel, amd, arm, other; empty where not known."""
     virtual: bool | None = None
-    """Whether this is a virtual machine."""
 
     @property
     def usable_ports(self) -> tuple[RdmaPort, ...] | None:

@@ -124,7 +124,6 @@ class Cpu:
 
 
 End: TypeAlias = Gpu | Nic
-"""One end of a path."""
 
 
 @dataclass(frozen=True, slots=True)

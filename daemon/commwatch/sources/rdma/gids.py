@@ -23,7 +23,6 @@ class Gids(NamedTuple):
     """The contents of a GID table."""
 
     filled: int
-    """Entries that are filled."""
     lowest: Mapping[str, int]
     """Lowest index of each kind: ``infiniband``, ``roce_v1``, ``roce_v2_ipv4``, ``roce_v2_ipv6`` and
     ``roce_v2_link_local``; of other link layers, and of iWARP, only the number is known."""

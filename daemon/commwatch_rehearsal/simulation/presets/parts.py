@@ -57,7 +57,6 @@ class GpuModel:
     pcie_peer_access: bool = True
     """Whether GPUs may reach each other over PCIe; GeForce drivers refuse it."""
     mig: bool = False
-    """Whether the GPU can be split by MIG."""
     pcie_background_bytes_per_second: float = 2e5
     """Traffic over PCIe, each direction, on a node without a job."""
     nvlink: NVLinkModel | None = None
