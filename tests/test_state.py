@@ -199,8 +199,8 @@ def test_what_is_written_goes_through_no_file_of_another_hand(tmp_path: Path) ->
 
 def test_what_a_killed_writer_left_is_swept_up_at_the_start(tmp_path: Path) -> None:
     """What is being written now stays, and what is not ours."""
-    left, now = tmp_path / ".judgement.json.0123456789abcdef", tmp_path / ".maintenance.json.fedcba9876543210"
-    foreign = tmp_path / ".settings.json.orig"
+    left, now = tmp_path / ".commwatch-0123456789abcdef.new", tmp_path / ".commwatch-fedcba9876543210.new"
+    foreign = tmp_path / ".commwatch-settings.new"
     for file in (left, now, foreign):
         file.write_bytes(b"{")
     for file in (left, foreign):

@@ -13,7 +13,7 @@ from typing import Any
 from commwatch import __version__, rehearsal
 from commwatch.config.flags import config_from, settings_parser
 from commwatch.config.settings import Config
-from commwatch.errors import CommwatchError, ExitCode, UsageError
+from commwatch.errors import CommwatchError, ExitCode, UsageError, did_you_mean
 from commwatch.lines import printable
 
 GROUPS = {
@@ -139,10 +139,7 @@ def _run(arguments: Sequence[str]) -> int:
         UsageError: there is no such command.
     """
     if arguments and arguments[0] not in COMMANDS and not arguments[0].startswith("-"):
-        import difflib  # only here: the daemon needs none of it
-
-        close = difflib.get_close_matches(arguments[0], COMMANDS, 1)
-        hint = f"did you mean {close[0]}?" if close else "commwatch --help lists all commands"
+        hint = did_you_mean(arguments[0], COMMANDS, "commwatch --help lists all commands")
         raise UsageError(f"there is no command {arguments[0]}; {hint}")
     # Imports of the other commands take time, and memory in the daemon.
     commands = (arguments[0],) if arguments and arguments[0] in COMMANDS else COMMANDS

@@ -41,7 +41,6 @@ def root_only(path: str, *, shared: bool = False) -> str:
     """Where a path leads without links, if root alone can change what is there; empty if not, or if nothing is there.
 
     Args:
-        path: of a file or folder, from the root.
         shared: others may add files of their own, as in ``/tmp``.
     """
     if not os.path.isabs(path):

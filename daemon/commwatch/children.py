@@ -38,9 +38,6 @@ def start(
     Args:
         command: its command line: ``own_module``, an absolute path, or a program of the search path.
         environment: the whole environment; see ``clean_environment``.
-        stdin: its standard input.
-        stdout: its standard output.
-        stderr: its standard error.
         descriptors: that it inherits, under the numbers that they have here.
 
     Raises:

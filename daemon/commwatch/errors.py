@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 
@@ -39,8 +40,6 @@ class UsageError(CommwatchError):
 
 
 class ConfigError(CommwatchError):
-    """The configuration cannot be used."""
-
     exit_code = ExitCode.WRONG_USE
 
     def __init__(self, file: str, line: int | None, key: str, problem: str) -> None:
@@ -62,3 +61,11 @@ class ListenError(CommwatchError):
     """A listen address cannot be taken."""
 
     exit_code = ExitCode.WRONG_USE
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", likeness: float = 0.6) -> str:
+    """``did you mean all_reduce?`` where a known name is so much like the given one; else the other words."""
+    import difflib  # for a wrong name alone: no process that goes on needs it
+
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)
+    return f"did you mean {close[0]}?" if close else otherwise

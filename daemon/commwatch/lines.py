@@ -15,7 +15,6 @@ HEADING = "bold"
 
 
 def plain(line: Line) -> str:
-    """A line without styles."""
     return "".join(text for text, _ in line).rstrip()
 
 

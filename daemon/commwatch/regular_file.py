@@ -23,7 +23,6 @@ def open_regular(path: Path | str, *, flags: int = os.O_RDONLY, mode: int = 0o60
     Args:
         path: of the file. The folders on the way to it may be links, the file itself may not.
         flags: further flags of open(2).
-        mode: of a file that is created.
 
     Raises:
         OSError: it cannot be opened, or is no regular file (EINVAL), or is a link (ELOOP).
@@ -61,7 +60,6 @@ def open_folder(path: Path, flags: int = os.O_RDONLY) -> int:
     A link is followed only if it lies in a folder that root or this user alone can change: systemd makes such a one.
 
     Args:
-        path: of the folder.
         flags: further flags of open(2).
 
     Raises:

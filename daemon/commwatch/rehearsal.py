@@ -19,8 +19,6 @@ COMMANDS = {
 
 
 class SimulatedNode(Protocol):
-    """The interface of a simulated node."""
-
     def write_sysfs(self, root: Path, parts: Collection[str] = ...) -> None:
         """Bring its tree of ``/sys`` up to date; ``parts`` are those that are about to be read, by default all."""
 
@@ -29,8 +27,6 @@ class SimulatedNode(Protocol):
 
 
 class Rehearsal(Protocol):
-    """The interface of the rehearsal package."""
-
     def check_preset(self, preset: str) -> float | None:
         """Refuse an argument of ``--simulate`` that names no usable node; seconds that a recording lasts, else None.
 

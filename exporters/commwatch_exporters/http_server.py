@@ -92,8 +92,6 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer."""
-
     status: HTTPStatus
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
@@ -131,8 +129,6 @@ def _refusal(event: h11.Request, head: bytes, limits: Limits, methods: Sequence[
     Args:
         event: The request.
         head: Its request line and headers as they came.
-        limits: Bounds on a client's requests.
-        methods: That are served.
     """
     size = len(event.method) + len(event.target) + sum(len(name) + len(value) + 4 for name, value in event.headers)
     lengths = [value for name, value in event.headers if name == b"content-length"]
@@ -153,7 +149,6 @@ def _refusal(event: h11.Request, head: bytes, limits: Limits, methods: Sequence[
 
 
 def _request_of(event: h11.Request, body: bytes, client: str, peer: Peer | None) -> Request:
-    """The request as a handler sees it."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in event.headers:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
@@ -174,7 +169,6 @@ class Connection:
     """One client, from its acceptance to its end.
 
     Args:
-        server: That has accepted it.
         sock: Non-blocking; the connection's from now on.
         client: Whose share of places and comparisons it takes.
         peer: Who that is, over a unix socket.
@@ -444,7 +438,6 @@ class HttpServer:
 
     Args:
         routes: The handler of each path.
-        limits: Bounds on a client's requests.
         open_paths: Paths for which no request is judged, and that earn no place.
     """
 
@@ -460,14 +453,12 @@ class HttpServer:
         self.handshakes: Turns[str, None] = Turns()
         self.places = Places(self.handshakes)
         self.connections: set[Connection] = set()
-        """All that are open."""
         self._routes = dict(routes)
         self._listening: list[socket.socket] = []
         self._reported: set[tuple[str, type[Exception]]] = set()
 
     @property
     def paths(self) -> frozenset[str]:
-        """All that is served."""
         return frozenset(self._routes)
 
     def let_in(self, access: Access) -> None:
@@ -492,7 +483,6 @@ class HttpServer:
         """Listen on each address: ``HOST:PORT``, ``[IPV6]:PORT``, or ``:PORT`` for all; port 0 means any free one.
 
         Args:
-            addresses: To listen on.
             sockets: Already listening; they belong to the server from now on.
 
         Returns:

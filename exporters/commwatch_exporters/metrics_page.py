@@ -76,7 +76,6 @@ class MetricsPage:
     """Renders the page of a node.
 
     Args:
-        snapshot: The current one of the node.
         own: The program's own metrics, beside ``process_*``; the node's part leaves these families out.
         monotonic: Seconds of a clock that never steps.
     """

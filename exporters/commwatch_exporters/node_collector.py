@@ -23,7 +23,6 @@ class NodeCollector(Collector):
     """Gives the families of the snapshot of now; register it in the registry whose page shall show the node.
 
     Args:
-        snapshot: The one of now.
         without: Names of metrics from other collectors: a registry takes each one once.
     """
 
@@ -66,14 +65,7 @@ class NodeCollector(Collector):
 
 
 class _Lines:
-    """The text on a page before each value; the same as long as the same series have a value.
-
-    Args:
-        snapshot: With the series.
-        values: Its values.
-        metrics: Those that the page shows.
-        page_format: Of the page.
-    """
+    """The text on a page before each value; the same as long as the same series have a value."""
 
     def __init__(
         self, snapshot: Snapshot, values: Sequence[Value], metrics: Iterable[Metric], page_format: Format

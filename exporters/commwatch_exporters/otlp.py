@@ -37,7 +37,6 @@ class OtlpClient:
 
     Args:
         endpoint: URL of the collector, without ``/v1/metrics``.
-        version: Of the program.
     """
 
     def __init__(self, endpoint: str, version: str) -> None:

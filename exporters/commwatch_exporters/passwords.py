@@ -56,11 +56,7 @@ def hash_problem(hashed: bytes) -> str | None:
 
 
 class Passwords:
-    """The users and what has been found out about their passwords.
-
-    Args:
-        compare: Compares a password with a hash.
-    """
+    """The users and what has been found out about their passwords."""
 
     def __init__(self, compare: Compare = bcrypt.checkpw) -> None:
         self._compare = compare

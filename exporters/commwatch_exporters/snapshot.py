@@ -48,19 +48,16 @@ class Layout:
         if len(self.index) != len(self.series):
             raise ValueError("a layout names one series twice")
         self.family_at = tuple([family_of(name).name for name, _ in self.series])
-        """The family of each value."""
         families: dict[str, list[int]] = {}
         for position, family in enumerate(self.family_at):
             families.setdefault(family, []).append(position)
         self.families = {name: tuple(positions) for name, positions in families.items()}
-        """The positions of each family."""
         self.slices = {name: slice(positions[0], positions[-1] + 1) for name, positions in families.items()}
         """For each family the shortest stretch of the block that holds it; series of other families may lie in
         between."""
         self.counters = tuple(
             [position for position, family in enumerate(self.family_at) if CATALOGUE[family].type == "counter"]
         )
-        """The positions of all counters."""
         self.wraps = any(CATALOGUE[name].wraps_at is not None for name in families)
         """Whether one of them wraps."""
 
@@ -82,6 +79,9 @@ class Block:
         """The value of one series; None where it was not read or is not of this block."""
         position = self.layout.index.get((metric, labels))
         return None if position is None else self.values[position]
+
+    def items(self) -> Iterator[tuple[Series, Value]]:
+        return zip(self.layout.series, self.values, strict=True)
 
     def labels(self, family: str) -> Iterator[tuple[str, ...]]:
         """The label values of each series of a family, whether or not it was read."""
@@ -133,7 +133,6 @@ class Snapshot:
         return [*chain.from_iterable([one.values for one in self.blocks])]
 
     def family_blocks(self, family: str) -> Sequence[Block]:
-        """The blocks that hold series of one family."""
         found = self._families.get(family)
         if found is None:
             places = () if family in self.hidden else self.holders.get(family, ())

@@ -158,7 +158,6 @@ class TlsEntry:
     """Puts TLS upon the sockets of new clients.
 
     Args:
-        settings: Certificate, key and choices.
         allowed_names: Alternative names of client certificates that may come in; empty: any that we trust.
 
     Raises:

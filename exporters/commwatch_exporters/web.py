@@ -19,12 +19,9 @@ class Endpoint(HttpServer):
     """Answers scrapes from the last snapshot; no answer waits for anything.
 
     Args:
-        metrics: The page of the metrics.
         ready: Whether the daemon is ready, and if not, why, one line for each reason.
         pages: Functions that make the HTML, by path.
         documents: Functions that make the JSON, by path.
-        telemetry_path: Where the metrics are.
-        limits: Bounds on a client's requests.
         monotonic: Seconds of a clock that is never set, for results that are made once a second at most.
     """
 
@@ -67,7 +64,6 @@ class SharedAnswer:
 
     Args:
         make: Makes the body; what it raises is the answer of who asked.
-        content_type: Of the body.
         monotonic: Seconds of a clock that never steps.
     """
 

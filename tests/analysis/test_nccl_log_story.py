@@ -78,7 +78,7 @@ def test_what_is_a_minute_apart_is_told_apart() -> None:
     chapters = tell([[told("cuda", 300)], [told("socket", 0), told("ib_retry", 59)]])
 
     assert blamed(chapters) == ["ib_retry", "cuda"]
-    assert chapters[0].first.event.category == "socket"
+    assert chapters[0].told[0].event.category == "socket"
     assert blamed(tell([[told("socket", 0), told("cuda", 60)]])) == ["socket", "cuda"]
 
 

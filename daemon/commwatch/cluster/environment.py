@@ -31,8 +31,6 @@ class BrokenRun(CommwatchError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One member in its run."""
-
     engine: str
     rank: int
     size: int

@@ -44,7 +44,6 @@ def read_facts(
     """Read all of it. Blocks, as a name server or the firmware of an adapter may.
 
     Args:
-        sysfs: where it is mounted.
         known: the variables of NCCL; those that belong to a rank are no difference between nodes.
         master: name or address of the meeting place.
         interface: that the job will use, whatever the environment says; empty: none is given.

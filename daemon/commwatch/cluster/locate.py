@@ -137,8 +137,6 @@ class Slower(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The verdict on a run."""
-
     nodes: int
     """That measured anything, or failed to."""
     pairs: int
@@ -312,7 +310,6 @@ _Class: TypeAlias = tuple[bool, str, str, float | None, bool]
 
 
 def _classes(run: Run) -> list[_Class]:
-    """The class of each measurement."""
     known: dict[tuple[int, int, Rail], _Class] = {}
     has_rates = any(one.rates for one in run.members)
     found = []
@@ -430,7 +427,6 @@ class _Paths(NamedTuple):
 
 
 def _paths(run: Run, classes: Sequence[_Class]) -> _Paths:
-    """The slower paths by bandwidth."""
     speeds = list(_speeds(run, classes))
     return _paths_of(run, speeds, _usual_speeds(run, speeds, SLOW_SHARE), SLOW_SHARE)
 

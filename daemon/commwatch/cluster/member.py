@@ -56,8 +56,6 @@ class Unreached(BrokenRun):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The arguments of a member."""
-
     place: Place
     key: bytes
     variables: Mapping[str, str]
@@ -132,8 +130,6 @@ async def read_node(run: Run, progress: Progress, words: str, read: Callable[[],
 
 
 class NodeAddresses(NamedTuple):
-    """The name and the addresses of the local node."""
-
     name: str
     addresses: Collection[str]
     masters: Sequence[str]
@@ -237,7 +233,6 @@ async def answer_of(channel: Channel, *kinds: type[Message], seconds: float, mos
 
     Args:
         kinds: which message it may be.
-        seconds: for which it is waited.
         most: bytes of it.
 
     Raises:

@@ -100,8 +100,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RailOffer(msgspec.Struct, frozen=True, kw_only=True):
-    """A rail of a node."""
-
     name: Word
     """Interface or RDMA device."""
     address: Word
@@ -113,8 +111,6 @@ class RailOffer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prober(msgspec.Struct, frozen=True, kw_only=True):
-    """The contribution of a member to a probe."""
-
     version: Word
     """Of commwatch."""
     backend: Literal["nccl", "gloo", "tcp", "simulated"]
@@ -187,8 +183,6 @@ class Roster(msgspec.Struct, frozen=True, kw_only=True, tag="roster"):
 
 
 class RailReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The measurements of one end of a rail."""
-
     latency: Quantity | None = None
     """Seconds of a small message, half of there and back, on its clock."""
     received: Quantity | None = None
@@ -285,8 +279,6 @@ class Unreachable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """One member of a run that has ended."""
-
     rank: int
     name: str
     state: Literal["checked", "absent", "lost"]
@@ -297,8 +289,6 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag="verdict"):
-    """The verdict of a run on the cluster."""
-
     outcome: Literal["fine", "named", "too_few"]
     members: tuple[Member, ...]
     failures: tuple[Failure, ...]

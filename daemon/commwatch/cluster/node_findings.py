@@ -22,7 +22,6 @@ class Findings(msgspec.Struct, frozen=True):
 
 
 def findings_of(run: Run, verdict: Verdict, devices: Sequence[Sequence[str]]) -> Findings:
-    """The results of a run for each of its members."""
     return Findings(_rails(run, devices), _suspicions(run, verdict, devices), _network(verdict))
 
 

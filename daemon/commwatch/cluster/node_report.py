@@ -82,10 +82,7 @@ class NetworkRates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class NodeReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The report of a run on one node."""
-
     run: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}\Z")]
-    """Identity of the run."""
     finished_at: Timestamp
     """By the clock of the node."""
     outcome: RunOutcome
@@ -133,10 +130,7 @@ def skip_of(detail: str) -> SkipReason | Literal[""]:
 
 
 class CheckReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The report of a check on one node."""
-
     run: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}\Z")]
-    """Identity of the report."""
     finished_at: Timestamp
     """By the clock of the node."""
     outcome: Literal["completed", "unreached"]
@@ -154,7 +148,6 @@ def report_of_verdict(verdict: Verdict, rank: int, now: float) -> CheckReport:
     """The report of a verdict on a member.
 
     Args:
-        rank: of the member.
         now: seconds since 1970.
     """
     failed = {one.cause for one in verdict.failures if rank in one.ranks and not one.minor}
@@ -173,8 +166,6 @@ def report_of_unreached(failure: Failure, rank: int, now: float) -> CheckReport:
     Member 0 without a port has no way to go.
 
     Args:
-        failure: that keeps it away.
-        rank: of the member.
         now: seconds since 1970.
     """
     missed = rank != 0 and failure.cause != "version"

@@ -63,8 +63,6 @@ _OUTCOMES: Final[Mapping[State, RunOutcome]] = {
 
 
 class ProbedMember(msgspec.Struct, frozen=True, kw_only=True):
-    """One member of a run that has ended."""
-
     rank: int
     name: str
     state: State
@@ -75,8 +73,6 @@ class ProbedMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a run."""
-
     backend: str
     members: tuple[ProbedMember, ...]
     run: Run
@@ -112,11 +108,7 @@ class Wanted:
 
 
 async def serve_probe(store: Store, names: Sequence[str], wanted: Wanted) -> ProbeResult:
-    """Send the members of a probe their turns, judge the measurements, and send each member the report about its node.
-
-    Args:
-        store: holds the members that have joined.
-    """
+    """Give the members of a probe their turns, judge the measurements, and send each member its node's report."""
     return await _Probe(store, names, wanted).result()
 
 
@@ -280,7 +272,6 @@ class _Probe:
         }
 
     def _pairs(self, number: int, here: Sequence[int], leaves: Sequence[str], met: Iterable[Pair]) -> list[Pair]:
-        """The pairs of a round, by rank."""
         places = {rank: place for place, rank in enumerate(here)}
         before = [Pair(places[one.first], places[one.second]) for one in met if {*one[:2]} <= places.keys()]
         rails = [len(self._probers[rank].rails) for rank in here]
@@ -303,7 +294,6 @@ class _Probe:
     # --- what came of it ---
 
     def _run(self, ranks: Sequence[int], leaves: Mapping[int, str], backend: str) -> Run:
-        """The run so far, of those members."""
         places = {rank: place for place, rank in enumerate(ranks)}
         return Run(
             schema=SCHEMA,

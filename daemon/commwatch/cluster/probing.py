@@ -246,7 +246,6 @@ class Bench:
         """Run the ranks of one turn to their end; what came of it, and where the next one can meet.
 
         Args:
-            turn: with whom, and where.
             said: the store's next message; if it comes first, this turn is no longer needed.
         """
         self.words = f"round {turn.round}: measures with {turn.peer}"

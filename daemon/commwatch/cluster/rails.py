@@ -23,8 +23,6 @@ Adapters: TypeAlias = Mapping[str, RdmaPort]
 
 
 class Rail(NamedTuple):
-    """A rail of this node."""
-
     offer: RailOffer
     interface: str
     adapter: str = ""
@@ -34,8 +32,6 @@ class Rail(NamedTuple):
 
 
 class Network(NamedTuple):
-    """The network interfaces of a node."""
-
     interfaces: tuple[Interface, ...]
     choice: Choice
     """The interface where ranks meet, which is also measured if no rail is named."""
@@ -47,7 +43,6 @@ def read_network(sysfs: Path, procfs: Path, variables: Mapping[str, str], interf
     """Read it. Blocks, as the firmware of an adapter may.
 
     Args:
-        sysfs: where it is mounted.
         interface: to use, whatever the environment says; empty: none is given.
     """
     interfaces = read_interfaces(procfs)

@@ -39,8 +39,6 @@ class RunUnreadable(CommwatchError):
 
 
 class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A node of the run."""
-
     name: str
     leaf: str = NO_LEAF
     """Switch to which it is connected; empty: not known."""
@@ -74,8 +72,6 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A run between nodes."""
-
     schema: str
     members: tuple[Member, ...]
     measured: tuple[Measured, ...]
@@ -106,7 +102,6 @@ def read_run(file: Path) -> Run:
 
 
 def encode_run(run: Run) -> bytes:
-    """The run as it is saved."""
     return msgspec.json.encode(run) + b"\n"
 
 

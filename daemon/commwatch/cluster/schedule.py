@@ -145,7 +145,6 @@ def witness_round(
     the usual rate is not known yet. It is called again with its results, until it is empty.
 
     Args:
-        seed: of the run.
         doubtful: members that had a slow measurement, and on which rails.
         met: pairs that have been measured, as often as they were.
         sides: of each member, equal where no slower path is between two; empty: not known.

@@ -43,8 +43,6 @@ DEADLINES = Deadlines()
 
 
 class Attendee(NamedTuple):
-    """A member that has joined."""
-
     contact: Contact
     prober: Prober | None
     """None: it joined for a check."""
@@ -60,7 +58,6 @@ class Store:
 
         Args:
             size: members that are expected.
-            deadlines: of joining and reporting.
         """
         self.size, self.purpose, self.deadlines = size, purpose, deadlines
         self.members: dict[int, Attendee] = {}
@@ -106,7 +103,6 @@ class Store:
         """The answer of a member; None if the member is lost because it left, was late or broke the protocol.
 
         Args:
-            rank: of the member.
             answer: the exchange of messages with it.
             seconds: for all of it.
         """
@@ -204,6 +200,5 @@ def _address(writer: asyncio.StreamWriter) -> str:
 
 
 async def within(waited: Awaitable[object], seconds: float) -> None:
-    """Wait at most this long."""
     with suppress(asyncio.TimeoutError):
         await asyncio.wait_for(waited, seconds)

@@ -43,8 +43,6 @@ _ASK_PYTHON = "import sys, importlib.util as u; print(*sys.version_info[:2], int
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was tried."""
-
     what: str
     verdict: str
     """ok, on, off, absent (not on this node), not yet, no effect (cannot be done as it is set) or failed."""

@@ -45,7 +45,6 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 
 def check_lines(verdict: Verdict, daemon: Handed) -> Iterator[str]:
-    """The verdict as text."""
     states = {state: [one.name for one in verdict.members if one.state == state] for state in ("absent", "lost")}
     checked = len(verdict.members) - sum(map(len, states.values()))
     of_all = f"{checked} of {len(verdict.members)} nodes checked"

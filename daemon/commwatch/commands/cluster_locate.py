@@ -85,7 +85,6 @@ def document_of(verdict: Verdict) -> dict[str, object]:
 
 
 def lines_of(saved: Run, verdict: Verdict) -> Iterator[str]:
-    """The verdict as text."""
     leaves = len({one.leaf for one in saved.members} - {""})
     source = "" if saved.leaf_source == "none" else f" ({saved.leaf_source})"
     groups = f"{leaves} leaves{source}" if leaves else "no groups"
@@ -144,7 +143,6 @@ def _slower_line(slower: Slower) -> str:
 
 
 def _whole_lines(verdict: Verdict) -> Iterator[str]:
-    """The capacity of the network as a whole."""
     whole = verdict.whole
     is_fine = not verdict.named and not verdict.open
     if whole is None:
@@ -239,7 +237,6 @@ def _view_of(run: Run, verdict: Verdict, lines: Sequence[str]) -> View:
 
 
 def _cells(run: Run, named: Named) -> Iterator[Pair]:
-    """The cells of a part."""
     parts = [one.leaf if named.kind in ("leaf", "uplink") else one.name for one in run.members]
     inside = {place for place, part in enumerate(parts) if part in named.elements}
     own = {parts.index(named.elements[0])} if named.kind == "pair" else inside

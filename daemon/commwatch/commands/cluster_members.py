@@ -83,8 +83,6 @@ def take_part(
     """Be a member, and hand the report of this node to its daemon; TERM and INT end it at once.
 
     Args:
-        args: of the command line.
-        config: of the node.
         operation: of the daemon's control socket, which takes the report.
         work: what the member does, with how to say what it waits for, and who takes the report.
         shift: ports beyond that of the job where the members meet, for a second run by the same members.
@@ -156,9 +154,7 @@ def _hand_over(config: Config, operation: str, report: Struct) -> Handed:
     """Give the daemon of this node the report; a refusal is printed, and it is no error where no daemon runs.
 
     Args:
-        config: of the node.
         operation: of the daemon's control socket.
-        report: for it.
     """
     from commwatch.errors import CommwatchError
     from commwatch.lines import printable

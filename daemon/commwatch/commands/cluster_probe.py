@@ -12,6 +12,7 @@ from commwatch.commands.cluster_locate import document_of, draw, lines_of
 from commwatch.commands.cluster_members import (
     MEMBER_OPTIONS,
     OUTPUT,
+    Ended,
     check_files,
     groups_option,
     name_list,
@@ -85,18 +86,11 @@ def run(args: argparse.Namespace, config: Config) -> int:
         RunUnreadable: the groups cannot be used.
         BadOutput: a file cannot be written.
     """
-    from commwatch.cluster.node_report import OPERATION
-    from commwatch.cluster.probing import probe
     from commwatch.service.log import configure_logging
 
     check_files(args)
     configure_logging(config.log)
-    asked = asked_of(args)
-
-    async def work(started: Run, progress: Progress, take: Callable[[NodeReport], None]) -> ProbeResult | int:
-        return await probe(started, asked, config, progress, take)
-
-    _, result, daemon = take_part(args, config, OPERATION, work)
+    _, result, daemon = probed(args, config, asked_of(args))
     if result is None:
         return ExitCode.FOUND
     if isinstance(result, int):
@@ -108,12 +102,19 @@ def run(args: argparse.Namespace, config: Config) -> int:
     return result.exit_code
 
 
+def probed(args: argparse.Namespace, config: Config, asked: Asked, *, shift: int = 0) -> Ended[ProbeResult | int]:
+    """Take part in a probe; see ``take_part``."""
+    from commwatch.cluster.node_report import OPERATION
+    from commwatch.cluster.probing import probe
+
+    async def work(started: Run, progress: Progress, take: Callable[[NodeReport], None]) -> ProbeResult | int:
+        return await probe(started, asked, config, progress, take)
+
+    return take_part(args, config, OPERATION, work, shift=shift)
+
+
 def asked_of(args: argparse.Namespace, diagnosis: str = "") -> Asked:
     """The request of a member.
-
-    Args:
-        args: of the command line.
-        diagnosis: of this node.
 
     Raises:
         RunUnreadable: the groups cannot be used.
@@ -144,7 +145,6 @@ def saved(args: argparse.Namespace, result: ProbeResult) -> dict[str, object]:
 
 
 def probe_lines(result: ProbeResult) -> Iterator[str]:
-    """The run as text."""
     probed = sum(one.state == "probed" for one in result.members)
     occupied = f", a GPU occupied for {result.occupied_seconds:.1f} s at most" if result.occupied_seconds else ""
     yield f"{probed} of {len(result.members)} nodes probed over {result.backend}, {result.seconds:.1f} s{occupied}"

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from statistics import median
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from commwatch.commands.cluster_check import check_lines
+from commwatch.commands.cluster_locate import draw
 from commwatch.commands.cluster_members import MEMBER_OPTIONS, OUTPUT, Handed, check_files, take_part
-from commwatch.commands.cluster_probe import MEASURE_OPTIONS, REPORT, asked_of, probe_lines, saved
+from commwatch.commands.cluster_probe import MEASURE_OPTIONS, REPORT, asked_of, probe_lines, probed, saved
 from commwatch.commands.command import command
 from commwatch.commands.options import IGNORE_SCHEDULER
 from commwatch.config.settings import Config
@@ -21,9 +22,7 @@ from commwatch.units import format_seconds
 from commwatch.views.terminal import show
 
 if TYPE_CHECKING:
-    from commwatch.cluster.member import Progress, Run
     from commwatch.cluster.messages import Verdict
-    from commwatch.cluster.node_report import NodeReport
     from commwatch.cluster.probe_store import ProbedMember, ProbeResult
 
 SCHEMA = "commwatch-cluster-scan/1"
@@ -53,8 +52,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     """
     from commwatch.cluster.check import check
     from commwatch.cluster.member import PORTS_TRIED
-    from commwatch.cluster.node_report import CHECK_OPERATION, OPERATION
-    from commwatch.cluster.probing import probe
+    from commwatch.cluster.node_report import CHECK_OPERATION
     from commwatch.service.log import configure_logging
 
     check_files(args)
@@ -63,11 +61,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     _, checked, _ = take_part(args, config, CHECK_OPERATION, check)
     if checked is None:
         return ExitCode.FOUND
-
-    async def work(started: Run, progress: Progress, take: Callable[[NodeReport], None]) -> ProbeResult | int:
-        return await probe(started, asked, config, progress, take)
-
-    _, result, daemon = take_part(args, config, OPERATION, work, shift=PORTS_TRIED)
+    _, result, daemon = probed(args, config, asked, shift=PORTS_TRIED)
     if result is None:
         return ExitCode.FOUND
     if isinstance(result, int):
@@ -77,8 +71,6 @@ def run(args: argparse.Namespace, config: Config) -> int:
     }  # fmt: skip
     show(document, scan_lines(checked, result, daemon), as_json=args.json)
     if args.output is not None:
-        from commwatch.commands.cluster_locate import draw
-
         draw(args.output, result.run, result.verdict)
     return ExitCode.FOUND if checked.outcome == "named" else result.exit_code
 

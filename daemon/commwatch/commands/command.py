@@ -41,8 +41,6 @@ JSON = option("--json", action="store_true", help="print JSON")
 
 
 class Command(NamedTuple):
-    """A declared command."""
-
     action: Action
     add_to: Callable[[_Commands, argparse.ArgumentParser], None]
     """Adds it to a command line; the second parser has the flags of the configuration."""
@@ -67,8 +65,6 @@ def command(
         name: what the user types.
         summary: its line in ``commwatch --help``.
         description: the first paragraph of its own help.
-        example: a command line.
-        options: its own.
         reads_settings: it takes the flags of the configuration; its ``run`` is given the default one otherwise.
         prints_json: it takes ``--json``.
     """

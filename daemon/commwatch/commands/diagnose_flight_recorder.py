@@ -40,8 +40,6 @@ _NEXT = {
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The answer about dumps."""
-
     schema: str
     dumps: int
     """That were read."""
@@ -62,8 +60,6 @@ def run_flight_recorder(names: Sequence[str], config: Config, *, as_json: bool, 
 
     Args:
         names: files, folders and patterns; a number is a process, which is asked over its worker server.
-        config: where processes are found.
-        as_json: print JSON.
         with_frames: show the places in the program.
 
     Returns:
@@ -105,7 +101,6 @@ def _without_frames(verdict: Verdict) -> Verdict:
 
 
 def answer_lines(answer: Answer) -> Iterator[Line | str]:
-    """The answer as text."""
     if not answer.ranks:
         yield [("Unknown: ", "yellow"), ("no dump can be used.", "")]
     elif not answer.verdicts and not answer.is_complete:

@@ -29,8 +29,6 @@ _STYLES = {"network": "red", "gpu": "red", "nvlink": "red", "host": "red"}
 
 
 class LogRead(msgspec.Struct, frozen=True):
-    """One log that was read."""
-
     name: str
     lines: int
     told: int
@@ -95,7 +93,6 @@ def run_log(names: Sequence[str], *, as_json: bool) -> int:
 
     Args:
         names: files, folders, patterns, or ``-`` for the standard input.
-        as_json: print JSON.
 
     Returns:
         The exit code: 0 where the job is at work or has ended well, 1 where something reports trouble or says why the
@@ -356,7 +353,6 @@ def _silent(ranks: Sequence[str]) -> tuple[str, ...]:
 
 
 def log_lines(answer: LogAnswer) -> Iterator[Line]:
-    """The answer as text."""
     told = sum(log.told for log in answer.logs)
     lines = sum(log.lines for log in answer.logs)
     yield [(f"{_number(len(answer.logs), 'log')}, {_number(lines, 'line')}, {told:,} of them of trouble", "bold")]

@@ -80,7 +80,6 @@ def run_settings(names: Sequence[str], config: Config, *, as_json: bool) -> int:
         names: files in the form of nccl.conf, whose names end in ``.conf``, and environments: what ``env``, ``env -0``
             or ``export -p`` printed; ``-``: an environment from the standard input. A number is a process.
         config: which machine they are compared with.
-        as_json: print JSON.
 
     Returns:
         The exit code: 0 where there are at most notes, 1 where a setting harms, may harm or does nothing.
@@ -221,7 +220,6 @@ def _unquoted(value: str) -> str:
 
 
 def answer_lines(answer: SettingsAnswer) -> Iterator[Line]:
-    """The answer as text."""
     from commwatch.jobs.settings.judge import WHERE
 
     files = {origin: where for origin, where in WHERE.items() if origin != "environment"}

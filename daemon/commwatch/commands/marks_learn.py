@@ -106,7 +106,6 @@ def _warnings(nodes: Sequence[GoodNode], floors: Sequence[SiteFloor]) -> list[st
 
 
 def _read(args: argparse.Namespace) -> tuple[list[GoodNode], list[str]]:
-    """The good nodes, and what is left out."""
     nodes: list[GoodNode] = []
     left_out: list[str] = []
     if len(set(args.sources)) < len(args.sources):

@@ -38,8 +38,6 @@ def quantity(parse: Callable[[str], _Number], least: str = "") -> Callable[[str]
 
 
 def whole_number(most: int, least: int = 1) -> Callable[[str], int]:
-    """Reads a whole number from least to most."""
-
     def read(text: str) -> int:
         if not (text.isascii() and text.isdigit() and len(text) <= 18 and least <= int(text) <= most):
             raise argparse.ArgumentTypeError(f"expected a whole number from {least} to {most}, got {text!r}")

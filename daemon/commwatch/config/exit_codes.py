@@ -169,6 +169,5 @@ def meanings_of(command: str) -> Meanings:
 
 
 def help_of(command: str) -> str:
-    """A paragraph for the help of a command."""
     codes = "; ".join(f"{code}: {meaning}" for code, meaning in meanings_of(command).items())
     return f"Exit code {codes}."

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, field
 
+from commwatch.errors import did_you_mean
 from commwatch.units import parse_duration, parse_rate, parse_size
 from commwatch_exporters.catalogue import OPT_IN
 from commwatch_exporters.listen import EndpointError, split_address
@@ -80,8 +81,6 @@ RUNBOOKS = "/runbooks/"
 
 
 class Web(Section, frozen=True):
-    """The endpoint."""
-
     listen_addresses: tuple[str, ...] = (":28029",)
     """HOST:PORT each; an empty host means every address of the node. None: no port is opened."""
     telemetry_path: Annotated[str, Meta(pattern=r"^/[A-Za-z0-9/_.-]+\Z")] = "/metrics"
@@ -185,8 +184,6 @@ class NvmlSection(SourceSection, frozen=True):
 
 
 class NetworkSection(SourceSection, frozen=True):
-    """Network interfaces of sysfs."""
-
     interval: Duration = Duration(5)
     physical_only: bool = True
     """Leave out interfaces without a device of their own: loopback, bridges, bonds, veth, VLANs."""
@@ -314,8 +311,6 @@ class Otlp(Section, frozen=True):
 
 
 class Metrics(Section, frozen=True):
-    """The exposed metrics."""
-
     profile: Literal["core", "standard", "all"] = "standard"
     """core: what the shipped rules and dashboards ask for; standard: all but ``opt_in``'s; all: these too."""
     opt_in: tuple[str, ...] = ()
@@ -330,10 +325,8 @@ class Metrics(Section, frozen=True):
     def __post_init__(self) -> None:
         for name in self.opt_in:
             if name not in OPT_IN:
-                import difflib  # only here: workers read their sections by this module, and make no such mistake
-
-                close = difflib.get_close_matches(name, sorted(OPT_IN), n=1, cutoff=0.8)
-                hint = f"did you mean {close[0]}?" if close else "docs/reference/metrics.md marks those that can"
+                elsewhere = "docs/reference/metrics.md marks those that can"
+                hint = did_you_mean(name, sorted(OPT_IN), elsewhere, likeness=0.8)
                 raise ValueError(f"opt_in: {name} is no metric that can be asked for; {hint}")
 
 

@@ -6,13 +6,13 @@ less than intended.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from commwatch.config.web_file import HttpSection, RateSection, TlsSection, WebReader
+from commwatch.errors import did_you_mean
 from commwatch.units import parse_duration
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ class WebConfig:
     rate_limit: tuple[float, int] | None
     """Seconds for one more request, and requests at once."""
     files: tuple[Path, ...]
-    """The files that were read."""
     seen: tuple[tuple[int, ...], ...]
     """The attributes of these files (``look_of``), at the latest when they were read."""
     notes: tuple[str, ...]
@@ -161,8 +160,7 @@ def _curve(reader: WebReader, section: TlsSection) -> str:
 
 
 def _one_of(what: str, name: str, possible: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, possible, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"possible: {', '.join(possible)}"
+    hint = did_you_mean(name, possible, f"possible: {', '.join(possible)}")
     return f"{name} is no {what}; {hint}"
 
 

@@ -17,8 +17,6 @@ _LONGEST_FILE = 1 << 20
 
 
 class TlsSection(Section, frozen=True):
-    """TLS."""
-
     cert: str = ""
     key: str = ""
     client_ca: str = ""
@@ -59,8 +57,6 @@ class WebFile(Section, frozen=True):
 
 
 class WebReader:
-    """Reads one file and what it names."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
         self.files = [path]
@@ -70,11 +66,9 @@ class WebReader:
         self.notes: list[str] = []
 
     def error(self, problem: str, *steps: str | int) -> ConfigError:
-        """An error at a key."""
         return self.document.error(steps, problem)
 
     def note(self, problem: str, *steps: str | int) -> None:
-        """Something that has no effect."""
         self.notes.append(str(self.document.error(steps, problem)))
 
     def keep_secret(self, path: Path, *steps: str | int) -> None:

@@ -14,7 +14,7 @@ import yaml
 from commwatch.config.settings import DEFAULT_PROBES, Config, decode_quantity
 from commwatch.config.simulated import is_recording
 from commwatch.config.user_loader import UserLoader
-from commwatch.errors import ConfigError
+from commwatch.errors import ConfigError, did_you_mean
 
 _Kind = TypeVar("_Kind")
 _MOST_CHARACTERS = 2**22
@@ -79,8 +79,6 @@ def read_shipped(path: Path, kind: type[_Kind], *, texts_only: bool = False) -> 
     """Read a YAML file of ours: by the fast parser, where there is one, and with aliases.
 
     Args:
-        path: of the file.
-        kind: what its values are.
         texts_only: no value is what YAML takes it for: a PCI address would be a number to the base 60.
 
     Raises:
@@ -293,11 +291,8 @@ def _explain(error: msgspec.ValidationError, document: YamlDocument, kind: Any) 
     steps = _resolve(match["path"] or "$", document, error, kind, in_key=match["key"] is not None)
     problem, values = match["problem"], document.values
     if unknown := _UNKNOWN_KEY.fullmatch(problem):
-        import difflib  # for this error alone
-
         known = _known_keys(steps, kind)
-        close = difflib.get_close_matches(unknown["key"], known, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"known here: {', '.join(known)}"
+        hint = did_you_mean(unknown["key"], known, f"known here: {', '.join(known)}")
         return (*steps, unknown["key"]), f"unknown key; {hint}"
     if missing := _MISSING_KEY.fullmatch(problem):
         return (*steps, missing["key"]), "is missing"
@@ -373,7 +368,6 @@ def _kind_at(steps: Steps, root: Any) -> Any:
 
 
 def _known_keys(steps: Steps, root: Any) -> list[str]:
-    """The keys that a section knows."""
     kind = _kind_at(steps, root)
     return [field.name for field in kind.fields] if isinstance(kind, msgspec.inspect.StructType) else []
 

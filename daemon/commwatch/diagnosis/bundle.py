@@ -37,8 +37,6 @@ _DAEMON = "the daemon"
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of the bundle."""
-
     name: str
     """Within the bundle: ``system/os-release.txt``."""
     source: str
@@ -61,8 +59,6 @@ Found: TypeAlias = Piece | LeftOut
 
 
 class ManifestFile(msgspec.Struct, frozen=True):
-    """A file as the manifest lists it."""
-
     name: str
     source: str
     bytes: int
@@ -94,7 +90,6 @@ def write_bundle(
     """Write a gzipped tar archive with one folder in it.
 
     Args:
-        stream: where to.
         now: seconds since 1970.
     """
     made_at = datetime.fromtimestamp(now, timezone.utc)

@@ -18,8 +18,6 @@ VERDICTS: tuple[CheckVerdict, ...] = get_args(CheckVerdict)
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One line of the table of checks."""
-
     branch: Branch
     what: str
     """The quantity with its direction and size: ``all_reduce bus bandwidth, 256 MiB, 8 GPUs``."""

@@ -35,8 +35,6 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangedFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding that one of the two has."""
-
     code: str
     component: str
     """Value of the label."""
@@ -134,7 +132,6 @@ def _differences(before: Diagnosis, after: Diagnosis) -> Iterator[str]:
 
 
 def comparison_lines(comparison: DiagnosisComparison, *, width: int = WIDTH) -> Iterator[Line]:
-    """The comparison as text."""
     for line in _lines(comparison, width):
         yield [(printable(text), style) for text, style in line]
 

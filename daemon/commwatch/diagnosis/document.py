@@ -27,8 +27,6 @@ class Measure(msgspec.Struct, frozen=True):
 
 
 class Diagnosis(About, frozen=True, kw_only=True):
-    """The document of a diagnosis."""
-
     schema: Literal["commwatch-diagnosis/1"] = DIAGNOSIS_SCHEMA
     scan: Literal["quick", "full"]
     """quick: what the daemon knows; full: with probes run for it."""

@@ -135,8 +135,6 @@ class _Course:
 
 
 class Scan:
-    """Follows the cycles of a scan."""
-
     def __init__(self, config: Config, thresholds: Thresholds) -> None:
         self._state = state_path(config)
         self._thresholds = thresholds
@@ -172,7 +170,6 @@ class Scan:
         return course.bad[-1] and not (isinstance(result, Failed) and result.reason in _SLOW_TO_FAIL)
 
     def fresh(self) -> tuple[FreshProbe, ...]:
-        """All that was measured."""
         return tuple(self._fresh(name, course) for name, course in self._courses.items())
 
     @staticmethod
@@ -196,8 +193,6 @@ Alone: TypeAlias = Callable[[Config, Thresholds], Known]
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Options of a scan."""
-
     gpus: Sequence[int] = ()
     """NVML indexes of the GPUs to use; empty: those that the probes name."""
     ignore_scheduler: bool = False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import Literal
 
 from commwatch.config.settings import Config
@@ -12,14 +11,13 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.api_documents import ProbeRecord
 from commwatch.probes.results.level import FEWEST
 from commwatch.probes.schedule import BURST_SECONDS, TRY_AGAIN_SECONDS
+from commwatch.units import clock
 from commwatch_exporters.node.model import Gpu, Inventory, Node, NvLink, Probe
 from commwatch_exporters.state_words import RDMA_ACTIVE
 
 
 @dataclass(frozen=True, slots=True)
 class HeadlineAlert:
-    """An alert, and whether it can fire."""
-
     name: str
     verdict: Literal["ok", "not yet", "no effect"]
     """ok: it can; no effect: it cannot, as the node is set up."""
@@ -96,7 +94,7 @@ class _Course:
         if self.record is None or self.record.next_run_at is None:
             return " is not planned"
         step = BURST_SECONDS if BURST_SECONDS < self.interval <= TRY_AGAIN_SECONDS else self.interval
-        return f" about {_clock(self.record.next_run_at + max(0.0, number - done - 1) * step)} on a free node"
+        return f" about {clock(self.record.next_run_at + max(0.0, number - done - 1) * step)} on a free node"
 
     @property
     def nothing_yet(self) -> str:
@@ -140,7 +138,3 @@ def _error_rate(course: _Course, thresholds: Thresholds) -> tuple[Literal["ok", 
         return "ok", f"{course.probe.name} has been tried {course.attempts:g} times since the daemon started"
     due = course.of_attempt(fewest, course.attempts)
     return "not yet", f"{course.probe.name} is judged from attempt {fewest} on,{due}; {course.attempts:g} so far"
-
-
-def _clock(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%H:%M UTC")

@@ -291,7 +291,6 @@ def _why_not_evaluated(known: Known, port: RdmaPort, trouble: _Trouble) -> str:
 
 
 def _together(known: Known, ports: Sequence[RdmaPort]) -> Iterator[Check]:
-    """Checks that need all ports together."""
     yield _count(known)
     yield _layers(ports)
     yield _gpudirect(known)

@@ -27,8 +27,6 @@ _RULES = tuple(rule for rules in RULE_SETS for rule in rules.rules)
 
 
 class Matched(NamedTuple):
-    """The match of a rule at a part."""
-
     record: Record
     is_open: bool
     """False: it has not lasted long enough to be a finding."""
@@ -53,8 +51,6 @@ class Matched(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """The matches of all rules on a node."""
-
     records: tuple[Matched, ...]
     """Open or not yet, the worst first."""
     failing: Mapping[str, str]

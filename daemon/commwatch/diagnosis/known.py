@@ -64,8 +64,6 @@ class Rise(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stress:
-    """One stress run."""
-
     seconds: float
     """Asked for."""
     answer: Answer

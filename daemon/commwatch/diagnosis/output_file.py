@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from commwatch.errors import CommwatchError, ExitCode
-
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+from commwatch.state.replace import replacing
 
 
 class BadOutput(CommwatchError):
@@ -39,9 +37,7 @@ def check_output(option: str, file: Path, endings: tuple[str, ...]) -> None:
     if not folder.is_dir():
         raise BadOutput(f"{name}: there is no folder {folder}")
     try:
-        trial = _temporary(folder)
-        os.close(os.open(trial, _NEW, 0o600))  # only a write finds a full or read-only file system
-        trial.unlink()
+        tempfile.TemporaryFile(dir=folder).close()  # only a write finds a full or read-only file system
     except OSError as error:
         raise BadOutput(f"{name}: the folder {folder} cannot be written: {error.strerror}") from error
     try:
@@ -58,29 +54,14 @@ def check_output(option: str, file: Path, endings: tuple[str, ...]) -> None:
 def new_file(option: str, file: Path, mode: int) -> Iterator[BinaryIO]:
     """A stream whose content takes the place of a file at the end; what was there stays if that fails.
 
-    A symbolic link is replaced, not followed: in a folder that others may write it could lead anywhere.
-
     Args:
-        option: that named the file, for the message.
-        file: where it is to be.
         mode: its permissions, less those that the umask takes.
 
     Raises:
         BadOutput: it cannot be written.
     """
-    temporary = _temporary(file.absolute().parent)
     try:
-        try:
-            with open(os.open(temporary, _NEW, mode), "wb") as stream:
-                yield stream
-                stream.flush()
-                os.fsync(stream.fileno())
-            temporary.replace(file)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with replacing(file.absolute(), mode, durable=True) as stream:
+            yield stream
     except OSError as error:
         raise BadOutput(f"{option} {file}: {error.strerror}") from error
-
-
-def _temporary(folder: Path) -> Path:
-    return folder / f".commwatch-{secrets.token_hex(8)}.new"

@@ -59,7 +59,6 @@ def area_of(code: str) -> str:
 
 
 def settings(known: Known) -> Iterator[Check]:
-    """All checks of the branch."""
     yield from _of_jobs(known)
     yield from proposal_checks(known)
     yield from _of_host(known)
@@ -111,7 +110,6 @@ def _remark(known: Known, remark: SettingRemark) -> Check:
 
 
 def _clean(read: int, remarks: Sequence[SettingRemark]) -> Iterator[Check]:
-    """The areas without remarks."""
     noted = {area_of(one.code) for one in remarks}
     for area in AREAS:
         if area not in noted:
@@ -184,8 +182,6 @@ class Proposal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Proposals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All of them."""
-
     sources: dict[str, str]
     """Addresses by name."""
     proposals: tuple[Proposal, ...]

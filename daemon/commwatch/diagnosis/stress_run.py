@@ -73,7 +73,6 @@ def run_stress(
     """Load the GPUs for a time, if the node is free.
 
     Args:
-        seconds: how long.
         gpus: NVML indexes; empty: all.
         ignore_scheduler: the operator says that the node is theirs.
 

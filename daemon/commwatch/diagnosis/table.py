@@ -36,8 +36,6 @@ _NUMBER = re.compile(r"\D*?([0-9]+(?:\.[0-9]+)?)(?![0-9])")
 
 
 class TableRow(NamedTuple):
-    """One line of the table."""
-
     verdict: CheckVerdict
     what: str
     where: str
@@ -45,7 +43,6 @@ class TableRow(NamedTuple):
     measured: str
     required: str
     checks: tuple[Check, ...]
-    """The checks of this row."""
 
 
 def branch_rows(checks: Iterable[Check], *, every: bool = False) -> Iterator[tuple[Branch, list[TableRow]]]:

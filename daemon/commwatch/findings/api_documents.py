@@ -163,8 +163,6 @@ class JobsDocument(About, frozen=True, kw_only=True):
 
 
 class MetricRecord(msgspec.Struct, frozen=True):
-    """One metric with all its series."""
-
     name: str
     type: MetricType
     unit: str

@@ -22,7 +22,6 @@ class Facts:
     def __init__(self, node: Node, history: CounterHistory, now: float) -> None:
         """
         Args:
-            node: at this moment.
             history: that has taken this moment in already.
             now: seconds since 1970.
         """
@@ -54,7 +53,6 @@ class Facts:
         A counter that was first seen inside the window counts from there: never more than what was seen to happen.
 
         Args:
-            column: a counter that rules watch.
             window: in seconds.
             at_most: of counters that move fast, no less than they rose instead of no more: for what others are
                 divided by.
@@ -77,20 +75,13 @@ class Facts:
 
         Args:
             column: a counter that rules watch, with no label but those of the part.
-            part: of the node.
             amount: above 0.
         """
         labels = tuple(part.labels[name] for name in CATALOGUE[column.metric].labels)
         return self._history.rising_since(column.metric, labels, amount)
 
     def last_rise(self, column: KeyedColumn[_Kind], part: _Kind, key: str) -> float | None:
-        """When a counter of a part rose last, seconds since 1970; None where that is not known.
-
-        Args:
-            column: a counter that rules watch.
-            part: of the node.
-            key: of the counter.
-        """
+        """When a counter of a part rose last, seconds since 1970; None where that is not known."""
         if self._history.since_boot:
             return None
         values = {**part.labels, column.key: key}
@@ -121,8 +112,6 @@ def all_read(facts: Facts, collector: str, kind: str) -> bool:
     """Whether a part that is not on the page is not on the node: its collector read all there is.
 
     Args:
-        facts: of now.
-        collector: that reads parts of the kind.
         kind: as the inventory calls it: ``rdma_port``.
     """
     node = facts.node

@@ -34,8 +34,6 @@ EvidenceUnit: TypeAlias = Literal["", "ratio", "seconds", "bytes", "bytes_per_se
 
 
 class Component(msgspec.Struct, frozen=True):
-    """The subject of a finding."""
-
     kind: ComponentKind
     key: str
     """Identity that survives a restart and a new numbering: ``0000:17:00.0/3`` for link 3 of the GPU in that slot."""

@@ -78,8 +78,6 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The answer."""
-
     verdict: Word
     reason: str
     """One line, without the verdict."""
@@ -108,7 +106,6 @@ def exit_code_of(word: Word, *, slurm: bool, fail_closed: bool, drains: bool = F
     """0: fine, 1: a problem, 2: unknown, as node-problem-detector has it; for Slurm what is unknown is 0.
 
     Args:
-        word: of the verdict.
         slurm: see ``Asked``; only a fault that calls for a drain is a problem then.
         fail_closed: see ``Asked``.
         drains: whether one is open and fresh.

@@ -160,7 +160,6 @@ class CounterHistory:
             events: those of which a series is not there before the first event. Such a series counts from 0 where
                 others of its metric, or of another of these, were there at an earlier evaluation, if it is not known
                 which of its events are recent.
-            state: of an earlier daemon.
             since_boot: all that a counter shows when it is seen first has happened now: for a single evaluation, which
                 cannot know what is new.
         """
@@ -233,9 +232,6 @@ class CounterHistory:
         """Take in what a counter shows.
 
         Args:
-            metric: one of those watched.
-            labels: of the series.
-            value: as read.
             now: seconds since 1970.
             unseen_since: of ``unseen_since``.
             recent: by how much it rose lately, where that is known, which counts of one that was not seen before. What
@@ -275,7 +271,6 @@ class CounterHistory:
         An event that has happened stays known, or it would count as new when its series comes back.
 
         Args:
-            metric: one of those watched.
             present: labels of all its series.
         """
         if metric in self._events:
@@ -312,8 +307,6 @@ class CounterHistory:
         """By how much a counter rose in the last seconds; None for one that was never seen.
 
         Args:
-            metric: one of those watched.
-            labels: of the series.
             now: seconds since 1970.
             window: in seconds.
             at_most: of one that moves fast, no less than it rose instead of no more.
@@ -353,7 +346,6 @@ class CounterHistory:
 
         Args:
             metric: watched here, or nothing is known of it.
-            labels: of the series.
             amount: above 0.
         """
         counter = self._counters.get(metric, {}).get(_identity(metric, labels))

@@ -65,12 +65,10 @@ class Incident(msgspec.Struct):
 
     @property
     def code(self) -> str:
-        """Of the finding."""
         return self.match.code
 
     @property
     def component(self) -> Component:
-        """The component of the incident."""
         return self.match.component
 
     @property
@@ -106,8 +104,6 @@ CLOSED_MAX = 50
 
 
 class RegisterState(msgspec.Struct):
-    """State that survives a restart."""
-
     incidents: list[Incident] = msgspec.field(default_factory=list, name="spells")
     closed: list[Closed] = []
 
@@ -242,7 +238,6 @@ class Register:
         return [self._close(incident, incident.absent_since, observer.note(incident.match))] if incident.is_open else []
 
     def open_incidents(self) -> list[Incident]:
-        """All that are open, in no order."""
         return [incident for incident in self._incidents.values() if incident.is_open]
 
     def unconfirmed(self, now: float) -> list[Incident]:

@@ -27,8 +27,6 @@ def reads_healthy(facts: Facts, matches: Iterable[Match], event: Match) -> bool:
     calls for a reset is over only if the driver's recovery action shows that none is needed.
 
     Args:
-        facts: of this moment.
-        matches: all of this evaluation.
         event: of a code that is one.
     """
     gpus = [gpu for gpu in facts.node.gpus if not event.component.parts or gpu.address in event.component.parts]

@@ -25,8 +25,6 @@ RuleFailed: TypeAlias = Callable[[str, Exception], None]
 
 
 class RuleEngine:
-    """The rules, and what they read."""
-
     def __init__(
         self,
         rule_sets: Sequence[RuleSet],
@@ -37,7 +35,6 @@ class RuleEngine:
         """
         Args:
             rule_sets: to run, in this order.
-            thresholds: in force.
             history: of the counters that the rules watch; fed by each evaluation.
             failed: called with each rule that raised.
         """
@@ -59,7 +56,6 @@ class RuleEngine:
         """All matches of the rules.
 
         Args:
-            snapshot: of this moment.
             now: seconds since 1970.
         """
         self._node.show(snapshot)

@@ -20,10 +20,8 @@ def measured_on(topology: Topology, matrix: PairMatrix, now: float, thresholds: 
     """The matrix by the GPUs of a machine with the pairs that are slow, or why it does not belong to them.
 
     Args:
-        topology: of this machine.
         matrix: of this machine, or of another one.
         now: seconds since 1970.
-        thresholds: in force.
     """
     measured = laid_over(topology, matrix, now)
     if isinstance(measured, str):

@@ -78,7 +78,6 @@ def document(file: Path) -> dict[str, Any]:
 
 
 def _case(alert: str, shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """One test of promtool."""
     case = {**shared, **own}
     nodes = _nodes(shared, own)
     labels = {metric: text for text, metrics in case.get("labels", {}).items() for metric in metrics}
@@ -179,7 +178,6 @@ def _text(labels: Mapping[str, str]) -> str:
 
 @cache
 def shipped_groups() -> Sequence[dict[str, Any]]:
-    """The groups of the shipped rules."""
     files = sorted(asset("alerts/rules").glob("*.yaml"))
     return [group for file in files for group in yaml.load(file.read_text("utf-8"), yaml.CSafeLoader)["groups"]]
 

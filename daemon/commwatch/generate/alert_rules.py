@@ -284,8 +284,6 @@ def runbook_url(site: Site, alert: str, *, is_about_node: bool) -> str:
     """The address of a runbook in a rule, as a template of Prometheus.
 
     Args:
-        site: with its own address, or that of a new one.
-        alert: its name.
         is_about_node: whether the alert has the label ``instance`` of a daemon.
     """
     on_node = is_about_node and alert not in _NODE_SILENT and site.runbooks == Site().runbooks
@@ -410,7 +408,6 @@ def _critical(kind: Literal["xid", "sxid"], numbers: Iterable[str]) -> list[str]
 
 
 def _cure_within(meaning: Meaning) -> str:
-    """The advice within a sentence."""
     return meaning.cure[:1].lower() + meaning.cure[1:]
 
 
@@ -421,7 +418,6 @@ def _off_bus_cure(otherwise: str) -> str:
 
 
 def _of_label(label: str, texts: Mapping[str, str]) -> str:
-    """The text that belongs to the value of a label."""
     choices = [f'if eq $labels.{label} "{value}" }}}}{text}{{{{ ' for value, text in texts.items()]
     return f"{{{{ {'else '.join(choices)}end }}}}"
 
@@ -511,7 +507,6 @@ def _with_fault(template: str) -> str:
 
 
 def one_document(files: Mapping[str, str]) -> str:
-    """All rule files as one."""
     head = next(iter(files.values())).partition("\n")[0]
     return "".join((head, "\ngroups:\n", *(text.partition("\ngroups:\n")[2] for text in files.values())))
 

@@ -29,8 +29,6 @@ _WITHOUT_TABLE = (
 
 
 class Entry(NamedTuple):
-    """A counter and its metric."""
-
     counter: str
     source: str
     generations: str
@@ -90,7 +88,6 @@ def _words_of_origin(metric: str) -> set[str]:
 
 
 def page(document: str) -> str:
-    """The document with its tables as they are now."""
     head, _, rest = document.partition(BEGIN)
     _, _, tail = rest.partition(END)
     return f"{head}{BEGIN}\n{tables()}\n{END}{tail}"
@@ -112,7 +109,6 @@ def _nvml(row: Counter) -> Iterator[Entry]:
 
 
 def _line(name: str, counters: Iterable[str]) -> str:
-    """One line of a list: a metric and its counters."""
     metric = CATALOGUE[name]
     names = ", ".join(f"`{counter}`" for counter in counters)
     return f"- `{metric.name.removeprefix('commwatch_')}`{' (opt-in)' if metric.opt_in else ''}: {names}\n"

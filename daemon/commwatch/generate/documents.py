@@ -26,7 +26,6 @@ def documents(root: Path, thresholds: Thresholds | None = None) -> dict[Path, st
 
     Args:
         root: of the project; a document of which only a part is made keeps the rest that it has there.
-        thresholds: in force; None: those that are shipped.
     """
     in_force = thresholds or load_thresholds(None)
     rules, dashboards = render_all(in_force, Site()), dashboard_files(in_force, Site())
@@ -64,11 +63,7 @@ def exit_codes() -> str:
 
 
 def core_metrics(texts: Iterable[str]) -> str:
-    """The metrics that rules and dashboards ask for: one name a line, in the order of the alphabet.
-
-    Args:
-        texts: of rules and dashboards.
-    """
+    """The metrics that rules and dashboards ask for: one name a line, in the order of the alphabet."""
     families = set()
     for name in {name for text in texts for name in _METRIC.findall(text)}:
         try:

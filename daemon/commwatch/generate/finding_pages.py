@@ -51,7 +51,6 @@ A cause begins before its effect, lasts until the effect begins, and touches it:
 
 
 def page() -> str:
-    """The whole file."""
     rule_of = {code: rule for rules in RULE_SETS for rule in rules.rules for code in rule.codes}
     families = []
     for rules in RULE_SETS:

@@ -36,7 +36,6 @@ class Inhibition:
 
     @property
     def is_of_a_node(self) -> bool:
-        """Whether cause and symptom are on one node."""
         return self.scope == _NODE
 
     def matchers(self, names: str, further: str) -> list[str]:
@@ -237,5 +236,4 @@ def inhibit_rules() -> str:
 
 
 def example_with_table(text: str) -> str:
-    """The example's text with the rules of the table."""
     return text.partition("inhibit_rules:\n")[0] + "inhibit_rules:\n" + inhibit_rules()

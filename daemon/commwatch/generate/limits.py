@@ -64,7 +64,6 @@ def each_of(finding: str, selector: str, *, of_limit: bool = False) -> str:
     """How each counter of a finding rises, by its own name, where it is worst; a limit for a minute is left out.
 
     Args:
-        finding: its code.
         selector: labels, as in braces.
         of_limit: as a share of its limit; of those of which any rise is too much, the rise.
     """

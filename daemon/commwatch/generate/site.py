@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ import yaml
 
 from commwatch.config.settings import Section
 from commwatch.config.yaml_file import Steps, YamlDocument, decode, read_yaml
+from commwatch.errors import did_you_mean
 
 _MATCHER = r'[a-zA-Z_][a-zA-Z0-9_]*(?:=~|!~|!=|=)"(?:[^"\\]|\\.)*"'
 _MATCHERS = re.compile(rf"{_MATCHER}(?:, *{_MATCHER})*")
@@ -25,8 +25,6 @@ Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class AlertChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Changes of a site to one alert."""
-
     severity: Literal["critical", "warning", "info"] | None = None
     """None: as shipped."""
     nodes: Text = ""
@@ -63,8 +61,7 @@ def read_site_file(path: Path, shipped: Mapping[str, bool]) -> SiteFile:
     _check(document, ("matchers",), site.matchers, _MATCHERS)
     for name, change in site.alerts.items():
         if name not in shipped:
-            close = difflib.get_close_matches(name, shipped, n=1)
-            hint = f"did you mean {close[0]}?" if close else "docs/reference/alerts.md has them all"
+            hint = did_you_mean(name, shipped, "docs/reference/alerts.md has them all")
             raise document.error(("alerts", name), f"no such alert; {hint}")
         nodes: Steps = ("alerts", name, "nodes")
         _check(document, nodes, change.nodes, _MATCHERS)
@@ -88,7 +85,6 @@ def changed_rules(rules: str, changes: Mapping[str, AlertChange], job: str, keep
     """A rendered rule file with a site's changes; as it is where none of its alerts is named.
 
     Args:
-        rules: the text of the file.
         changes: by alert.
         job: under which Prometheus scrapes the daemons.
         keep_firing: for how long an alert that becomes critical goes on after its fault, as Prometheus writes it.

@@ -40,7 +40,6 @@ class ProcessTable:
     """The process table as a source: which rank differs from its peers.
 
     Args:
-        procfs: usually ``/proc``.
         identity: also say whose job it is, as ``jobs.identity`` of the configuration asks for.
         pause: lets seconds pass.
         monotonic: seconds.
@@ -104,8 +103,6 @@ class ProcessTable:
         """``rank 3 of 8 on GPU3 (process 4242, NCCL 2.27.3)``.
 
         Args:
-            job: the rank's.
-            rank: to be named.
             read: its environment and its libraries; those of a process that hangs in the kernel may block the reader.
         """
         settings: ProcessSettings | None = None

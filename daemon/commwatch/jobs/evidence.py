@@ -14,8 +14,6 @@ EvidenceSource: TypeAlias = Literal["node", "proc", "flight_recorder", "inspecto
 
 
 class JobEvidence(msgspec.Struct, frozen=True):
-    """The word of one source on one job."""
-
     source: str
     """One of ``EvidenceSource``, or one of a later version."""
     words: str

@@ -22,11 +22,7 @@ _METRIC: Final = "commwatch_gpu_job_info"
 
 
 class JobIdentity(Tracker):
-    """Keeps the owners that the last audit found, and puts those of each GPU's processes into the store.
-
-    Args:
-        store: knows the processes on the GPUs.
-    """
+    """Keeps the owners that the last audit found, and puts those of each GPU's processes into the store."""
 
     collectors = (PROCESS_COLLECTOR, SOURCE)
 
@@ -51,8 +47,7 @@ class JobIdentity(Tracker):
             self._lifetime = collector.lifetime
         else:
             return
-        for device in self._store.group(GROUP).keys() - self._store.occupants.keys():
-            self._store.drop(GROUP, device)
+        self._store.retain(GROUP, self._store.occupants.keys())
         for device, pids in self._store.occupants.items():
             self._put(device, pids)
 

@@ -80,11 +80,6 @@ class OverTcp(Tracker):
 
     Whose traffic an interface carries is not known: the GPUs in use are named together, at the lowest one. Of processes
     whose launcher says that their job is on this node alone nothing is shown.
-
-    Args:
-        store: holds the counters.
-        thresholds: in force.
-        procfs: where the routes are.
     """
 
     collectors = (_NETWORK,)
@@ -139,19 +134,14 @@ class OverTcp(Tracker):
         """Interfaces that are counted and carry the default route, themselves or as a part of a bond; empty while no
         RDMA port is active."""
         ports = self._store.group(_RDMA).values()
-        states = [
-            state
-            for block in ports
-            for (metric, _), state in zip(block.layout.series, block.values, strict=True)
-            if metric == "commwatch_rdma_port_state"
-        ]
+        states = (state for port in ports for _, state in port.samples("commwatch_rdma_port_state"))
         if RDMA_ACTIVE not in states:
             return frozenset()
         routes = default_interfaces(self._procfs)
         found: set[str] = set()
         bonds: set[str] = set()
         for device, block in self._store.group(_NETWORK).items():
-            masters = {labels[3] for metric, labels in block.layout.series if metric == "commwatch_ethernet_info"}
+            masters = {labels[3] for labels in block.labels("commwatch_ethernet_info")}
             if device and (device in routes or masters & routes):
                 found.add(device)
                 bonds |= masters
@@ -201,11 +191,7 @@ class OverTcp(Tracker):
 
 def _payload(block: Block) -> Value:
     """Bytes that a port or an adapter has moved; None where none of its counters was read."""
-    moved = [
-        value
-        for (metric, _), value in zip(block.layout.series, block.values, strict=True)
-        if metric.endswith(_RDMA_PAYLOAD)
-    ]
+    moved = [value for (metric, _), value in block.items() if metric.endswith(_RDMA_PAYLOAD)]
     return None if not moved or None in moved else sum(one for one in moved if one is not None)
 
 

@@ -445,7 +445,6 @@ def ask_about(
     """Ask the RAS of a job, if it may be asked; blocks.
 
     Args:
-        procfs: where the processes are read.
         pids: of the job on this node.
         asker: see ``ask``.
         silent: addresses that are not asked.

@@ -157,8 +157,7 @@ class _Reading(NamedTuple):
 
 def _bytes_of(block: Block) -> list[Value]:
     """The counters of payload of a port or an interface; None for one that was not read, and where there is none."""
-    series = zip(block.layout.series, block.values, strict=True)
-    return [value for (metric, _), value in series if metric.endswith(_PAYLOAD)] or [None]
+    return [value for (metric, _), value in block.items() if metric.endswith(_PAYLOAD)] or [None]
 
 
 class StuckJobs(Tracker):
@@ -168,10 +167,7 @@ class StuckJobs(Tracker):
     stuck only where none of them moves anything.
 
     Args:
-        store: knows the processes on the GPUs.
-        thresholds: in force.
         hang_power: by part of the name of a model the share of its power limit below which it only spins.
-        procfs: where the processes show their state.
     """
 
     collectors = (*_FAMILIES, _COLLECTOR)
@@ -241,17 +237,15 @@ class StuckJobs(Tracker):
             )
             if use is not None and watts is not None:
                 self._gpus[device].take(block.time, use, watts)
-            is_slowed = any(
-                metric == "commwatch_gpu_clocks_event_reason" and values[-1].endswith("_slowdown") and flag == 1
-                for (metric, values), flag in zip(block.layout.series, block.values, strict=True)
-            )
+            reasons = block.samples("commwatch_gpu_clocks_event_reason")
+            is_slowed = any(flag == 1 and values[-1].endswith("_slowdown") for values, flag in reasons)
             yield device, _Reading(labels, use, watts, limit, is_slowed)
 
     def _shares(self, family: str) -> dict[str, float]:
         """The use of a kind of link, by GPU, the busier direction."""
         shares: dict[str, float] = {}
         for block in self._store.group(f"{family}_use").values():
-            for (metric, labels), value in zip(block.layout.series, block.values, strict=True):
+            for (metric, labels), value in block.items():
                 if value is not None and metric.endswith("_utilization_ratio"):
                     shares[labels[1]] = max(value, shares.get(labels[1], 0.0))
         return shares
@@ -337,7 +331,6 @@ class StuckJobs(Tracker):
         """Put what is known of a job whose signals are all read.
 
         Args:
-            job: that is shown.
             first: labels of its lowest GPU.
             seconds: since its last payload; 0 while it works.
             shown: takes the series.
@@ -384,8 +377,8 @@ class StuckJobs(Tracker):
     def _least_of_work(self, device: str, reading: _Reading) -> float | None:
         """Watts that a GPU draws at least while it computes."""
         identity = self._store.get(_IDENTITY, device)
-        infos = [] if identity is None else identity.layout.series
-        name = next((labels[4] for metric, labels in infos if metric == "commwatch_gpu_info"), "")
+        infos = () if identity is None else identity.labels("commwatch_gpu_info")
+        name = next((labels[4] for labels in infos), "")
         known = [part for part in self._hang_power if part in name]
         if known and reading.limit:
             return reading.limit * self._hang_power[max(known, key=len)]

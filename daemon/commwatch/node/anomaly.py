@@ -70,12 +70,7 @@ def counter_of(metric: str) -> str:
 
 
 class _Twins:
-    """Two counters of one link or port, and how they stood when both last moved, or neither.
-
-    Args:
-        layout: of the blocks that follow.
-        series: the two.
-    """
+    """Two counters of one link or port, and how they stood when both last moved, or neither."""
 
     def __init__(self, layout: Layout, series: tuple[Series, Series]) -> None:
         self._places = [layout.index[one] for one in series]
@@ -106,7 +101,6 @@ class _Device:
     """The counters of one device and collector, watched from reading to reading.
 
     Args:
-        layout: of the blocks that follow.
         blanks: whether a counter without a number is one that the driver left blank. Where a source keeps a place
             for counters that a device lacks, it is not.
     """
@@ -192,7 +186,6 @@ class Anomalies(Tracker):
         """By the PCI address of the GPU."""
 
     def follows(self, collector: Collector) -> bool:
-        """All."""
         return True
 
     def on_batch(self, outcome: Outcome) -> None:

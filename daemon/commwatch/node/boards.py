@@ -18,7 +18,6 @@ def gpus_on_boards(switches: int, names: Collection[str], is_virtual: bool | Non
     """GPUs on the boards of a node; None if their number is not known.
 
     Args:
-        switches: NVSwitches on the PCI bus.
         names: of the GPUs that are here, each once.
         is_virtual: whether this is a virtual machine; None where that is not known.
     """

@@ -52,9 +52,7 @@ def grouped(expected: Collection[Link], down: Collection[Link], ends: FarEnds) -
     """The faults that links make which are down, each link in one of them, or in two GPUs that it joined.
 
     Args:
-        expected: links that should be up.
-        down: those of them that are not.
-        ends: where they lead.
+        down: expected links that are not up.
     """
     left = set(down) & set(expected)
     ends = FarEnds(ends.switches, {**_unread_ends(expected, ends), **ends.gpus}) if left else ends

@@ -12,7 +12,6 @@ class Product(NamedTuple):
 
     nvlinks: int
     lanes: int
-    """PCIe lanes."""
     generation: int
     """PCIe generation, the least."""
 

@@ -88,7 +88,6 @@ class GpusNow:
         Args:
             read: reads ``GPU_COLLECTORS`` into the store now.
             monotonic: the clock of the blocks.
-            sleep: waits.
         """
         started = monotonic()
         await read()

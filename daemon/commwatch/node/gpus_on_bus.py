@@ -16,9 +16,6 @@ _LOOK_SECONDS: Final = 10.0
 class GpusOnBus:
     """
     Args:
-        inventory: says how many GPUs are expected.
-        sysfs: usually ``/sys``.
-        procfs: usually ``/proc``.
         is_simulated: the node has no device files.
     """
 

@@ -94,7 +94,6 @@ class HardwareEvents:
 
     Args:
         state: what was kept from earlier runs; it is changed in place.
-        recent_seconds: time for which an event counts as recent after it was read.
     """
 
     def __init__(self, state: HardwareEventsState, recent_seconds: float = RECENT_SECONDS) -> None:
@@ -116,7 +115,6 @@ class HardwareEvents:
         Args:
             gpus: index by PCI address of the GPUs that are or were here.
             nvlink5: addresses of those with NVLink 5; a GPU that does not answer may be missing here.
-            switches: addresses of the NVSwitches.
         """
         self._gpus, self._switches = dict(gpus), frozenset(switches)
         for device in gpus:
@@ -131,7 +129,6 @@ class HardwareEvents:
         """Count events; returns those that were not known yet.
 
         Args:
-            events: as they were read.
             now: seconds since 1970.
             time: the same moment in monotonic seconds.
         """
@@ -181,8 +178,6 @@ class HardwareEvents:
         """Count one in a table; returns the address that it was counted under.
 
         Args:
-            table: one of the totals.
-            event: what happened.
             read_at: monotonic seconds; None for an old event.
         """
         totals, device = self._totals(table, event.device)

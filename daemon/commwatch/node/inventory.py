@@ -36,8 +36,6 @@ Origin: TypeAlias = Literal["configured", "accepted", "board", "learned"]
 
 
 class NvlinkExpectation(NamedTuple):
-    """The NVLinks that one GPU should have."""
-
     links: frozenset[int]
     capacity_bytes_per_second: float | None
     """Nominal rate of the links together, one direction; None where it is not known."""
@@ -649,7 +647,6 @@ def _observe_gpu(gpu: SeenGpu, record: GpuRecord, elapsed: float, learn_after: f
 
 
 def _accept_gpu(gpu: SeenGpu, record: GpuRecord, given_up: list[str]) -> None:
-    """Expect what is here of one GPU."""
     who = _describe(gpu.uuid, record)
     record.presence.accept(1.0)
     for number, rate in (gpu.links_up or {}).items():

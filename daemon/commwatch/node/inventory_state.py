@@ -111,11 +111,9 @@ class GpuRecord(msgspec.Struct):
 
     @property
     def is_expected(self) -> bool:
-        """Whether it should be here."""
         return self.presence.due is not None
 
     def quantities(self) -> tuple[Learned, ...]:
-        """All that is learned of it."""
         return (self.presence, self.pcie_lanes, self.pcie_generation, self.adapters, *self.links.values())
 
     def expected_links(self) -> dict[int, float]:
@@ -255,7 +253,6 @@ def accept_ports(records: dict[str, Learned], seen: Mapping[str, SeenPort], what
 
 
 def expected_ports(records: Mapping[str, Learned]) -> list[str]:
-    """Names of the ports that are expected."""
     return [name for name, record in records.items() if record.due is not None]
 
 

@@ -58,12 +58,8 @@ class Suspecting(Protocol):
 class InventoryTracker(Tracker):
     """
     Args:
-        store: has what is here.
-        inventory: has what should be.
-        bus: of this node.
         driver: whether it is to blame for GPUs that are not read.
         silent: GPUs that fail every call.
-        readers: of this node.
         is_virtual: the node is a virtual machine; None where that is not known.
         observe_seconds: longest time between two observations.
     """
@@ -102,7 +98,6 @@ class InventoryTracker(Tracker):
         """Monotonic seconds of the last observation."""
 
     def follows(self, collector: Collector) -> bool:
-        """All."""
         return True
 
     def on_batch(self, outcome: Outcome) -> None:

@@ -141,8 +141,7 @@ class JobUse(Tracker):
     def _put(self, labels: Mapping[str, tuple[str, ...]], outcome: Outcome) -> None:
         """Once a minute: the means move no faster."""
         jobs = {device: self._job(one.processes) for device, one in self._courses.items() if one.is_begun}
-        for device in self._store.group(GROUP).keys() - jobs.keys():
-            self._store.drop(GROUP, device)
+        self._store.retain(GROUP, jobs.keys())
         for device, job in jobs.items():
             known = self._store.get(GROUP, device)
             if known is not None and outcome.time - known.time < SLICE_SECONDS:
@@ -172,6 +171,6 @@ class JobUse(Tracker):
     def _network(self) -> Iterator[float]:
         for family in ("rdma_use", "ethernet_use"):
             for block in self._store.group(family).values():
-                for (metric, _), value in zip(block.layout.series, block.values, strict=True):
+                for (metric, _), value in block.items():
                     if value is not None and metric.endswith("utilization_ratio"):
                         yield value

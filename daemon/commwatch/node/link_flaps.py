@@ -190,7 +190,6 @@ class LinkFlaps(Tracker):
         self._store.drop(RECENT, "")
 
     def resume(self) -> None:
-        """Maintenance has ended."""
         self._is_paused = False
         self._forget_readings()
 
@@ -301,8 +300,7 @@ class LinkFlaps(Tracker):
     def on_tick(self, now: float) -> None:
         """Drop the totals of what is not read, and forget flaps of more than an hour ago."""
         for group, collector in ((NVLINK_TOTALS, _NVLINKS), (PORT_TOTALS, _RDMA_PORTS)):
-            for device in self._store.devices(group) - self._store.devices(collector):
-                self._store.drop(group, device)
+            self._store.retain(group, self._store.devices(collector))
         for device in [device for device, port in self._ports.items() if now - port.seen_at > FORGOTTEN_SECONDS]:
             del self._ports[device]
         if self._times or self._kept:
@@ -314,10 +312,6 @@ class LinkFlaps(Tracker):
         """Count flaps of a link.
 
         Args:
-            metric: what they are shown in.
-            labels: of the link.
-            source: what saw them.
-            count: how many.
             when: monotonic seconds.
         """
         if not self._is_paused:
@@ -380,7 +374,6 @@ def gone(collected: Collected, known: Collection[str]) -> set[str]:
 
     Args:
         collected: the last run.
-        known: devices that were read before.
     """
     if collected.is_cut_short or any(not one.device for one in collected.absences):
         return set()

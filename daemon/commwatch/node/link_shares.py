@@ -60,8 +60,7 @@ class LinkShares(Tracker):
 
     def on_tick(self, now: float) -> None:
         """Drop the shares of GPUs whose links are not read."""
-        for device in self._store.devices(GROUP) - self._store.devices(_LINKS):
-            self._store.drop(GROUP, device)
+        self._store.retain(GROUP, self._store.devices(_LINKS))
 
     def _compared(self, device: str, start: Block, end: Block) -> dict[Series, Value]:
         gpu = end.layout.series[0][1][:2]

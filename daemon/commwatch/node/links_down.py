@@ -57,7 +57,6 @@ class LinksDown(Tracker):
     """The expected links that are down or keep going down, in the store while the states that say so are current.
 
     Args:
-        flaps: how often links went down.
         flaps_per_hour: from which on a link that comes back is a fault.
         recent_seconds: for which it is one after it went down, and for which an error of the driver is a recent one.
     """

@@ -61,8 +61,6 @@ def is_loaded(utilisation: Value, *rates: Value, performance_state: Value = None
 
 
 class DeviceLink(NamedTuple):
-    """The link above one device."""
-
     device: str
     """The lower end."""
     role: str

@@ -148,8 +148,7 @@ class PcieLinks(Tracker):
 
     def on_tick(self, now: float) -> None:
         """Drop the verdicts on GPUs and devices whose links are not read."""
-        for device in self._store.devices(GPU_LINKS) - self._store.devices(_LINKS):
-            self._store.drop(GPU_LINKS, device)
+        self._store.retain(GPU_LINKS, self._store.devices(_LINKS))
         if not self._store.devices(_DEVICES):
             self._store.drop_group(DEVICE_LINKS)
 

@@ -37,8 +37,6 @@ class RecentErrors(Tracker):
     came which the counter shows, and it is no news.
 
     Args:
-        store: takes the recent rises.
-        seconds: time for which a rise is recent.
         before: what counters showed last to an earlier daemon in this boot.
     """
 

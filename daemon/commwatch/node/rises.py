@@ -10,11 +10,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 class Rises(Generic[_Key]):
-    """The rises of some counters within a window.
-
-    Args:
-        seconds: length of the window.
-    """
+    """The rises of some counters within a window."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -30,8 +26,6 @@ class Rises(Generic[_Key]):
         """Take a reading; says whether it is higher than the last. A lower one is a counter that started again.
 
         Args:
-            key: which counter.
-            total: what it says.
             time: monotonic seconds.
         """
         before = self._totals.get(key, total)
@@ -44,8 +38,6 @@ class Rises(Generic[_Key]):
         """Take a rise.
 
         Args:
-            key: which counter.
-            rise: by how much.
             time: monotonic seconds.
         """
         rises = self._rises.setdefault(key, deque())

@@ -69,8 +69,6 @@ def failed(collector: str, absence: Absence, unavailable: SourceUnavailable | No
 
 
 class Keeper(Protocol):
-    """Keeps what the readers give."""
-
     def keep(self, collected: Collected) -> None:
         """Take what one run of a collector gave, or why it gave nothing."""
 

@@ -137,7 +137,6 @@ class Starvation:
     def __init__(self, procfs: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
         """
         Args:
-            procfs: where processes show their state.
             monotonic: seconds.
         """
         self._procfs = procfs
@@ -194,9 +193,7 @@ class Starvation:
         """Whether a process that did not answer within its deadline was starved meanwhile.
 
         Args:
-            pid: of the process.
             since: what ``sample`` gave when the deadline began.
-            seconds: the deadline.
         """
         now = self.sample(pid)
         return self._note(now.time - since.time - seconds, since, now)

@@ -9,8 +9,6 @@ from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 
 
 class _Kept(NamedTuple):
-    """A block in the store."""
-
     block: Block
     expires: float
     """Monotonic time."""
@@ -85,7 +83,6 @@ class Store:
         """Keep what was worked out as a block; without any reading there is none.
 
         Args:
-            group: of an analysis.
             device: what the readings are of, by any name; empty where the group has one block.
             readings: while their series are those of the block before, it has the layout of that.
             time: monotonic seconds at which they were so.
@@ -104,8 +101,12 @@ class Store:
         if self._blocks.get(group, {}).pop(device, None) is not None:
             self._snapshot = None
 
+    def retain(self, group: str, devices: Collection[str]) -> None:
+        """Forget the blocks of a group whose device is not among these."""
+        for device in self._blocks.get(group, {}).keys() - devices:
+            self.drop(group, device)
+
     def drop_group(self, group: str) -> None:
-        """Forget all blocks of a group."""
         if self._blocks.pop(group, None):
             self._snapshot = None
 
@@ -116,7 +117,6 @@ class Store:
                 self.drop(group, device)
 
     def group(self, group: str) -> dict[str, Block]:
-        """The current blocks of a group by device."""
         return {device: kept.block for device, kept in self._blocks.get(group, {}).items()}
 
     def devices(self, group: str) -> Set[str]:
@@ -124,12 +124,10 @@ class Store:
         return self._blocks.get(group, {}).keys()
 
     def get(self, group: str, device: str) -> Block | None:
-        """The current block of a device."""
         kept = self._blocks.get(group, {}).get(device)
         return None if kept is None else kept.block
 
     def blocks(self) -> Iterator[tuple[str, Block]]:
-        """All current blocks with their groups."""
         for group, devices in self._blocks.items():
             for kept in devices.values():
                 yield group, kept.block

@@ -29,7 +29,6 @@ class UnreadDevices(Tracker):
         """Whether a collector that has named some is paused during maintenance."""
 
     def follows(self, collector: Collector) -> bool:
-        """All."""
         return True
 
     def on_batch(self, outcome: Outcome) -> None:

@@ -25,8 +25,6 @@ none."""
 
 
 class _Family(NamedTuple):
-    """Devices of one kind."""
-
     group: str
     """Of the store."""
     name: str

@@ -74,7 +74,6 @@ class Unwrap:
         """The block with counters that go on growing; the same block where none has wrapped yet.
 
         Args:
-            block: as it was read.
             max_gap_seconds: readings further apart cannot be compared.
         """
         if block.layout is not self._layout:

@@ -28,8 +28,6 @@ _DATA = Path(__file__).resolve().parents[1] / "data"
 
 
 class Meaning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The meaning of one kind of event."""
-
     name: str
     meaning: str
     component: Literal["nvlink", "nvswitch", "pcie", "gpu", "memory", "driver", "application", "adapter"]

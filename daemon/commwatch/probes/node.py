@@ -115,7 +115,6 @@ class ProbeNode:
         """Nothing is read.
 
         Args:
-            store: with what the collectors know.
             state: the state directory, where the hold and the lock are.
             simulation: the simulated node; None on a real one.
             starvation: ranks that were late for want of CPU or memory have not failed; by default that is not asked.

@@ -61,8 +61,6 @@ class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CyclePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """One cycle of one probe."""
-
     probe: str
     backend: Backend
     measure: Measure
@@ -94,7 +92,6 @@ class CyclePlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gpus(self) -> int:
-        """GPUs that the cycle occupies."""
         return 0 if self.on_host else min(self.ranks, len(self.devices))
 
     @property
@@ -108,7 +105,6 @@ class CyclePlan(msgspec.Struct, frozen=True, kw_only=True):
         return _size(self.steps, "bandwidth")
 
     def rank_plan(self, rank: int, rendezvous_file: str) -> RankPlan:
-        """The part of one rank."""
         return RankPlan(
             backend=self.backend,
             rank=self.number(rank),
@@ -130,8 +126,6 @@ def _size(steps: Sequence[Step], purpose: Purpose) -> int:
 
 
 class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one step."""
-
     step: Step
     seconds: tuple[float | None, ...]
     """Time of one call by rank: median over its timings; None for a rank whose clock does not count."""

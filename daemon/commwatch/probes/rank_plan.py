@@ -77,8 +77,6 @@ SkipReason: TypeAlias = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedNodePlan:
-    """The node that simulated ranks measure."""
-
     preset: str
     faults_file: str | None
     started_at: float
@@ -156,8 +154,6 @@ class RankPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class RankResult:
-    """The measurements of one rank."""
-
     timings: tuple[tuple[float, ...], ...]
     """For each step of the plan: seconds of one call, a number for each timing; empty where it did not take part."""
     first_call_seconds: float
@@ -168,8 +164,6 @@ class RankResult:
 
 @dataclass(frozen=True)
 class PhaseEvent:
-    """A rank entered a phase."""
-
     phase: Phase
 
 

@@ -31,7 +31,6 @@ def split_round(pairs: Iterable[Pair], shared_links: Callable[[int, int], frozen
     Each pair goes into the first round that has none of its links yet.
 
     Args:
-        pairs: disjoint pairs.
         shared_links: links that the traffic of two ranks crosses beside their own.
     """
     rounds: list[tuple[list[Pair], set[str]]] = []

@@ -77,10 +77,6 @@ def put_beneath(layer: Callable[[Reading], Reading]) -> Callable[[], None]:
 def read(path: str, most_bytes: int = _PAGE_BYTES) -> bytes:
     """The content of a file.
 
-    Args:
-        path: of the file.
-        most_bytes: no more is read.
-
     Raises:
         OSError: as the kernel gave it.
     """

@@ -28,8 +28,6 @@ def gpus_to_list(sysfs: Path, procfs: Path, devices: Path | None = _DEVICES) -> 
     ``NVreg_ExcludedGpus`` names GPUs by their UUID. Empty where some are withheld and it is not known which.
 
     Args:
-        sysfs: usually ``/sys``.
-        procfs: usually ``/proc``.
         devices: usually ``/dev``; None on a simulated node, which has no device files.
     """
     bound = frozenset(address for address, _, driver in gpus_on_bus(sysfs) if driver == _DRIVER)
@@ -41,11 +39,7 @@ def gpus_to_list(sysfs: Path, procfs: Path, devices: Path | None = _DEVICES) -> 
 
 
 def bound_devices(sysfs: Path) -> frozenset[str]:
-    """PCI addresses of all devices that NVIDIA's driver is bound to, NVSwitches too, from one listing of its folder.
-
-    Args:
-        sysfs: usually ``/sys``.
-    """
+    """PCI addresses of all devices that NVIDIA's driver is bound to, NVSwitches too, from one listing of its folder."""
     return frozenset(filter(files.is_pci_address, _names(sysfs / "bus/pci/drivers" / _DRIVER)))
 
 

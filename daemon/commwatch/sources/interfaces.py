@@ -40,7 +40,6 @@ class Links(NamedTuple):
 
 
 def folder(sysfs: Path) -> str:
-    """Where the interfaces are listed."""
     return str(sysfs / "class" / "net")
 
 
@@ -57,7 +56,6 @@ def names(root: str) -> list[str]:
 
 
 def links_of(base: str) -> Links:
-    """The links of an interface; ``base`` is its folder."""
     return Links(_link(f"{base}/device"), _link(f"{base}/device/driver"), _link(f"{base}/master"))
 
 

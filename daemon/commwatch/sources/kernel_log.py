@@ -59,7 +59,6 @@ class KernelLogDevice:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def read(self) -> bytes | None:
-        """See ``LogDevice.read``."""
         try:
             record = os.read(self._descriptor, _RECORD_BYTES)
         except BlockingIOError:
@@ -69,7 +68,6 @@ class KernelLogDevice:
         return record
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._descriptor)
 
 
@@ -93,7 +91,6 @@ class HandedKernelLog(KernelLogDevice):
         """The number of the next record; None: any."""
 
     def read(self) -> bytes | None:
-        """See ``LogDevice.read``."""
         expected, self._expected = self._expected, None
         record = super().read()
         if record is not None and expected is not None and _number(record) != expected:
@@ -116,7 +113,6 @@ class KernelLogSource(Source):
     the time may be off by as much as the clocks are.
 
     Args:
-        open_log: opens the log at its beginning.
         procfs: root of procfs; the boot is known by ``sys/kernel/random/boot_id``.
         user_messages: whether lines count that a program wrote into the log.
         clock: seconds since 1970.
@@ -222,7 +218,6 @@ class KernelLogSource(Source):
         )
 
     def close(self) -> None:
-        """Close the log."""
         if self._log is not None:
             self._log.close()
             self._log = None
@@ -239,7 +234,6 @@ def opener(origin: Origin) -> Callable[[], LogDevice]:
 
 
 def make_source(origin: Origin) -> KernelLogSource:
-    """The kernel log of this node."""
     user_messages = origin.settings.kernel_log.user_messages
     return KernelLogSource(opener(origin), origin.procfs, user_messages, monotonic=origin.monotonic)
 

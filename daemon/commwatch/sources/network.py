@@ -138,7 +138,6 @@ class NetworkSource(Source):
 
 
 def make_source(origin: Origin) -> NetworkSource:
-    """The interfaces of this node."""
     return NetworkSource(origin.sysfs, origin.settings.network)
 
 

@@ -58,7 +58,6 @@ class ServicesSource(Source):
         self._devices = f"{sysfs}/bus/pci/devices"
         self._procfs = str(procfs)
         self._running: dict[_Service, str] = {}
-        """The process of each service."""
         self._seen: set[_Service] = set()
         self._before: frozenset[str] = frozenset()
         """The processes of the run before."""
@@ -145,7 +144,6 @@ class ServicesSource(Source):
         return comm == service.comm and program == service.program.encode()
 
     def _shown(self, unknown: set[str]) -> list[_Service]:
-        """The services that are reported."""
         due = set(self._seen)
         if self._nvswitch_on_bus():
             due.add(_FABRIC_MANAGER)
@@ -178,5 +176,4 @@ def node_processes_visible(procfs: Path) -> bool:
 
 
 def make_source(origin: Origin) -> ServicesSource:
-    """The services of this node."""
     return ServicesSource(origin.sysfs, origin.procfs)

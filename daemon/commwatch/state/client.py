@@ -41,7 +41,6 @@ class DaemonAbsent(CommwatchError):
 
     Args:
         fact: without what to do.
-        hint: at what to do.
     """
 
     exit_code = ExitCode.NO_DAEMON
@@ -66,11 +65,9 @@ class Connection(http.client.HTTPConnection):
         """One request, and the status and body of its answer: at most a byte more than ``MOST_BYTES``.
 
         Args:
-            method: of HTTP.
             target: path and query.
             headers: beside those of every request.
             seconds: for all of it, connecting included: a socket's own limit would hold for a single byte.
-            body: of the request.
 
         Raises:
             TimeoutError: that was not enough.
@@ -164,8 +161,6 @@ def ask_daemon(state: Path, operation: str, timeout: float = 5.0) -> dict[str, A
     """Ask the daemon of a state directory.
 
     Args:
-        state: the directory.
-        operation: its name.
         timeout: seconds for the whole answer.
 
     Raises:
@@ -181,8 +176,6 @@ def hand_to_daemon(
     """Have the daemon of a state directory do something.
 
     Args:
-        state: the directory.
-        operation: its name.
         document: that it takes, at most 64 KiB as JSON.
         timeout: seconds for the whole answer.
 

@@ -53,7 +53,6 @@ class ControlServer(HttpServer):
     decides who takes it. No user takes the places of another: who holds most connections loses one.
 
     Args:
-        state: The directory.
         operations: By name what is asked.
         takers: By name what takes a document.
         acts: By name what changes something without one.
@@ -92,7 +91,6 @@ class ControlServer(HttpServer):
         await self.start((), [listening])
 
     async def stop(self) -> None:
-        """Listen no more."""
         listened = bool(self._listening)
         await super().stop()
         if listened:

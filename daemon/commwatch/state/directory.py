@@ -20,7 +20,7 @@ from commwatch.config.simulated import node_name
 from commwatch.errors import StateError
 from commwatch.regular_file import open_folder, open_regular
 from commwatch.state.records import encode, read_file
-from commwatch.state.replace import replace_file
+from commwatch.state.replace import UNFINISHED, replace_file
 
 log = structlog.get_logger("commwatch.state")
 
@@ -90,7 +90,7 @@ class StateDirectory:
 
     def _sweep(self) -> None:
         """Remove what processes left that were killed while they wrote. A command may be writing right now."""
-        for left in self.path.glob(f".*.json.{'[0-9a-f]' * 16}"):
+        for left in self.path.glob(UNFINISHED):
             with suppress(OSError):
                 if time.time() - left.lstat().st_mtime > _WRITING_SECONDS:
                     left.unlink()
@@ -125,8 +125,6 @@ class StateDirectory:
         file is set aside with a warning.
 
         Args:
-            name: of the record.
-            kind: of the record.
             use: builds something from the record, or from None; must change nothing else before it succeeds.
 
         Raises:

@@ -69,8 +69,6 @@ def read_file(file: Path, kind: type[_Record], most_bytes: int = MOST_BYTES) -> 
 
     Args:
         file: to be read; a file that is not regular holds no record and is never waited for.
-        kind: of the record.
-        most_bytes: that it may have.
 
     Raises:
         OSError: it cannot be read.

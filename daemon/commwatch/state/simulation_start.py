@@ -20,11 +20,7 @@ class SimulationStart(msgspec.Struct):
 
 
 def booted_at(state: Path) -> float | None:
-    """When the daemon's node booted, seconds since 1970; None where no daemon has kept it, or it cannot be read.
-
-    Args:
-        state: the state directory of this node.
-    """
+    """When the daemon's node booted, seconds since 1970; None where no daemon has kept it, or it cannot be read."""
     try:
         start = read_record(state / f"{STATE_NAME}.json", SimulationStart)
     except StateError:

@@ -34,7 +34,6 @@ def print_answers(document: Document, low_ratio: float) -> None:
     """Print the table of all probes, their sentences, and the matrix of those over pairs.
 
     Args:
-        document: the answers.
         low_ratio: a bandwidth below this share of the expected one is marked.
     """
     coloured, width = screen()
@@ -116,7 +115,6 @@ def table_rows(answers: Sequence[Answer], low_ratio: float) -> list[Cells]:
     """The rows of all answers, at least one for each.
 
     Args:
-        answers: of the cycles.
         low_ratio: a bandwidth below this share of the expected one is low.
     """
     factor = _unit(answers)[1]

@@ -22,9 +22,7 @@ def picture(name: str, width: int, height: int, title: str, words: str, body: st
         name: class of the picture.
         width: in pixels.
         height: in pixels.
-        title: of the picture.
         words: what it shows, for those who cannot see it.
-        body: what is drawn on the paper.
     """
     # Light colours are attributes: what knows no style sheets shows them.
     dark = f"""<style>@media screen and (prefers-color-scheme:dark){{

@@ -37,9 +37,7 @@ def print_table(
     """A table: drawn with colour on a terminal, plain aligned columns in a pipe.
 
     Args:
-        title: above the drawn one.
         columns: headings; one may have a second line, for its unit.
-        rows: cells.
         right: places of the columns that are aligned to the right.
     """
     from rich.console import Console

@@ -11,7 +11,7 @@ import yaml
 
 from commwatch.config.simulated import absolute
 from commwatch.config.yaml_file import read_shipped
-from commwatch.errors import ConfigError, ExitCode
+from commwatch.errors import ConfigError, ExitCode, did_you_mean
 from commwatch_rehearsal.drill.drill import Drill
 from commwatch_rehearsal.drill.programs import DrillError
 from commwatch_rehearsal.simulation.plug import check_faults
@@ -46,11 +46,8 @@ def choose(drills: Mapping[str, Drill], names: Sequence[str]) -> list[Drill]:
     """
     for name in names:
         if not fnmatch.filter(drills, name):
-            import difflib
-
-            close = difflib.get_close_matches(name, drills, n=1)
-            hint = f"did you mean {close[0]}? " if close else ""
-            raise UnknownDrill(f"no drill is called {name!r}; {hint}commwatch drill --list shows all")
+            hint = f"{did_you_mean(name, drills)} commwatch drill --list shows all".strip()
+            raise UnknownDrill(f"no drill is called {name!r}; {hint}")
     return [one for one in drills.values() if not names or any(fnmatch.fnmatch(one.name, name) for name in names)]
 
 

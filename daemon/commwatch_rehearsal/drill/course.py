@@ -131,7 +131,6 @@ class Course:
         self.fired[name] = min(self.fired.get(name, notice.started_at), notice.started_at)
 
     def step(self, now: float, *, ready: bool) -> Action | None:
-        """The next action, if any."""
         if self.phase is Phase.STARTING:
             self._start(now, ready=ready)
         elif self.phase is Phase.SETTLING and now >= self._settled_at:
@@ -203,7 +202,6 @@ class Course:
             self.problems.append(problem)
 
     def outcome(self) -> Outcome:
-        """The result of the drill."""
         drill = self.drill
         unexpected = sorted((self.fired.keys() | self.paged.keys()) - set(drill.alerts) - set(drill.also))
         has_begun = self.began_at > 0

@@ -81,7 +81,6 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def fault_texts(self) -> tuple[str, ...]:
-        """The faults in words."""
         if self.stopped:
             return ("the daemon is stopped",)
         named = (f"named between nodes ({', '.join(one.values())})" for one in self.between_nodes)

@@ -37,7 +37,6 @@ _ADDRESS = r'"msg": "serving"[^\n]*"addresses": \["([^"]+)"'
 
 
 def node_configuration(drill: Drill, pace: Pace) -> dict[str, Any]:
-    """The configuration of a drill's node."""
     configuration: dict[str, Any] = {"inventory": {"learn_after": f"{pace.learn_seconds:g}s"}}
     if intervals := collector_intervals(pace):
         configuration["sources"] = intervals

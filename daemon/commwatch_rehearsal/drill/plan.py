@@ -24,7 +24,6 @@ class Running:
 
 
 def alerts_of_drill(drill: Drill) -> frozenset[str]:
-    """The alerts that may fire on its nodes."""
     return frozenset({*drill.alerts, *drill.also})
 
 
@@ -34,7 +33,6 @@ def ordered(drills: Sequence[Drill], held: Mapping[str, float], pace: Pace) -> l
     Args:
         drills: to be played; those of the fleet come first, before others have raised their alerts.
         held: seconds for which each alert keeps firing after its fault.
-        pace: at which they are played.
     """
 
     def seconds(drill: Drill) -> float:
@@ -53,8 +51,6 @@ def may_start(drill: Drill, running: Sequence[Running], past: Mapping[str, int],
     """Whether a drill can be started now.
 
     Args:
-        drill: the drill.
-        running: what is being played.
         past: nodes of drills that are over on which an alert still fires, by alert.
         nodes: that may run side by side; drills of the fleet are let pass, but not beside others of the same alerts.
     """

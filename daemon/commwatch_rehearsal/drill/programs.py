@@ -42,15 +42,12 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     def log(self) -> str:
-        """The output so far."""
         return self.log_file.read_text(encoding="utf-8", errors="replace")
 
     def has_ended(self) -> bool:
-        """Whether it runs no more."""
         return self._process.poll() is not None
 
     def said(self, pattern: str) -> str | None:

@@ -24,8 +24,6 @@ _GO_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One alert of one notification."""
-
     receiver: str
     """Name of the receiver that Alertmanager chose."""
     at: float
@@ -113,7 +111,6 @@ class Receiver:
         return taken
 
     def close(self) -> None:
-        """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(5)

@@ -46,8 +46,6 @@ class _Lane:
 
 
 class Rehearsal:
-    """The drills of one run."""
-
     def __init__(
         self, drills: Sequence[Drill], stage: Stage, *, nodes: int, seconds: float, say: Callable[[str], None]
     ) -> None:
@@ -55,7 +53,6 @@ class Rehearsal:
 
         Args:
             drills: what is played; those of the fleet come first.
-            stage: where.
             nodes: side by side, at most.
             seconds: within which all must be over.
             say: takes a line of progress.

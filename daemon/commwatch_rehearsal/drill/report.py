@@ -64,7 +64,6 @@ def rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
 def document(
     outcomes: Sequence[Outcome], left_out: Mapping[str, str], strays: Iterable[str], pace: Pace, seconds: float
 ) -> dict[str, Any]:
-    """The JSON of a run."""
     return {
         "schema": SCHEMA,
         "intervals": "given" if pace.is_given else pace.name,

@@ -11,8 +11,6 @@ from commwatch_rehearsal.simulation.presets.parts import Gpu, GpuModel
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One GPU at the moment of one call."""
-
     hardware: Hardware
     epoch: Epoch
     place: int
@@ -24,15 +22,12 @@ class Call:
 
     @property
     def model(self) -> GpuModel:
-        """The model of all GPUs."""
         return self.hardware.preset.model
 
     @property
     def gpu(self) -> Gpu:
-        """The GPU in its slot."""
         return self.hardware.preset.gpus[self.place]
 
     @property
     def condition(self) -> GpuCondition:
-        """The current condition of the GPU."""
         return self.epoch.gpus[self.place]

@@ -112,7 +112,6 @@ def collective_cost(ways: Ways, operation: str, size_bytes: int, gpus: Sequence[
     share all links. Each hop is taken with as much flowing back.
 
     Args:
-        ways: of the node, now.
         operation: one of ``COLLECTIVES``.
         size_bytes: S of nccl-tests: all_gather, reduce_scatter and all_to_all count what a rank has of all ranks.
         gpus: places in the preset.

@@ -14,8 +14,6 @@ _NVLINK_NAMES = {1: "1.0", 2: "2.0", 3: "2.2", 4: "3.0", 5: "3.1", 6: "4.0", 7: 
 
 @dataclass(frozen=True)
 class NodeDescription:
-    """A node in words."""
-
     name: str
     gpus: str
     nvlink: str
@@ -36,8 +34,6 @@ class SettingDescription:
 
 @dataclass(frozen=True)
 class KindDescription:
-    """A kind of fault in words."""
-
     fault: str
     family: str
     target: str
@@ -52,7 +48,6 @@ class KindDescription:
 
 
 def describe_node(preset: Preset) -> NodeDescription:
-    """A node in words."""
     model = preset.model
     return NodeDescription(
         name=preset.name,
@@ -66,7 +61,6 @@ def describe_node(preset: Preset) -> NodeDescription:
 
 
 def describe_kind(name: str, kind: Kind, family: str) -> KindDescription:
-    """A kind of fault in words."""
     settings = tuple(
         SettingDescription(key, setting.accepts, setting.default) for key, setting in kind.settings.items()
     )

@@ -77,7 +77,6 @@ class EventSets:
 
         Args:
             event_set: from ``create``.
-            data: what is filled.
             milliseconds: how long to wait; 0: not at all.
             handles: address of the handle of the first GPU.
         """

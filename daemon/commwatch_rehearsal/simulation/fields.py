@@ -59,7 +59,6 @@ class FieldReader:
         """Answer every entry of an array.
 
         Args:
-            hardware: the node's parts.
             gpu: place of the GPU in the preset.
             time: seconds since the node started.
             timestamp: µs since 1970, for the entries.
@@ -106,7 +105,6 @@ def _plan(hardware: Hardware, epoch: Epoch, gpu: int, fields: bytes, scopes: byt
 
 
 def answer_of(asked: Asked, field: int) -> FieldAnswer:
-    """The answer to one entry."""
     read = DEVICE_FIELDS.get(field)
     if read is not None:
         return read(asked)

@@ -31,7 +31,6 @@ class Epoch:
     driver_error: str
     """Why NVML cannot be opened, as the fault names it; empty where it can."""
     confidential: bool
-    """Whether confidential computing is on."""
 
 
 class Hardware:

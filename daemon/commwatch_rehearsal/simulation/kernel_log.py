@@ -23,7 +23,6 @@ class SimulatedKernelLog:
     gives each the same number. They are stamped by this machine's monotonic clock.
 
     Args:
-        node: whose log it is.
         monotonic: seconds since the machine started.
         with_first_boot: whether the lines of the first boot are in it.
 

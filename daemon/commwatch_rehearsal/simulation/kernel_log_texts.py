@@ -27,8 +27,6 @@ _SWITCH_LINKS_PER_GPU = 5
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One record."""
-
     level: int
     text: str
     pci_address: str = ""

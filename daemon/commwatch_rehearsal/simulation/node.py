@@ -78,7 +78,6 @@ class SimulatedNode:
         """Bring the tree of ``--path.procfs`` up to date: an empty directory, or one that this wrote.
 
         Args:
-            root: the directory.
             only_missing: another process keeps it up to date; only what is not there yet is made.
         """
         hardware, now = self.now()

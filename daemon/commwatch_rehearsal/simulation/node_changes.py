@@ -33,7 +33,6 @@ def _switches(preset: Preset) -> set[str]:
 
 
 def without_adapters(preset: Preset) -> Preset:
-    """The node without network adapters."""
     gone = {device.address for device in preset.devices if device.role == "nic"}
     return replace(preset, devices=_without(preset.devices, gone), interfaces=(), rdma_ports=())
 
@@ -42,7 +41,6 @@ def with_gpu_model(preset: Preset, gpu: Mapping[str, Any], nvlink: Mapping[str, 
     """The node with other GPUs.
 
     Args:
-        preset: the node.
         gpu: what differs in ``GpuModel``, by field.
         nvlink: what differs in ``NVLinkModel``, by field; ``links: 0`` takes NVLink away.
     """
@@ -83,7 +81,6 @@ def place_adapter(preset: Preset, adapter: PciDevice, near_gpu: int | None) -> t
     """The node with another adapter, and its address.
 
     Args:
-        preset: the node.
         adapter: the device; its address, parent and, beside a GPU, NUMA node are found here.
         near_gpu: place of the GPU below whose PCIe switch it goes; None: on a root port of its own.
 

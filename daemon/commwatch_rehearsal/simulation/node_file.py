@@ -41,8 +41,6 @@ _BOND_NAME = r"^(?!\.{1,2}\Z)[A-Za-z0-9_.-]{0,15}\Z"
 
 
 class GpuChange(Section, frozen=True):
-    """Changes to every GPU."""
-
     name: str | None = None
     architecture: Literal["Ampere", "Ada", "Hopper", "Blackwell"] | None = None
     """Decides on further features: GPM, for one, came with Hopper."""
@@ -90,7 +88,6 @@ class NodeFile(Section, frozen=True):
     gpu: GpuChange = field(default_factory=GpuChange)
     nvlink: NVLinkChange = field(default_factory=NVLinkChange)
     numa: tuple[Annotated[int, Meta(ge=-1, le=255)], ...] | None = None
-    """NUMA node of each GPU."""
     nics: tuple[Adapter, ...] | None = None
     """In place of all adapters of the preset."""
     driver_version: Annotated[str, Meta(pattern=r"^\d{3}(\.\d+){1,2}\Z")] | None = None

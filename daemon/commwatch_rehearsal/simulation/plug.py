@@ -42,9 +42,7 @@ def check_faults(text: str, node: str, parts: Preset) -> None:
     """Refuse faults that a node cannot play.
 
     Args:
-        text: of a file of faults.
         node: what ``--simulate`` names.
-        parts: those of the node.
 
     Raises:
         ConfigError: it cannot play one of them.

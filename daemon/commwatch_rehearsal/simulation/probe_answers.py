@@ -47,7 +47,6 @@ class ProbeAnswers:
         Args:
             ranks: numbers of ranks.
             devices: UUID of each rank's GPU; empty: rank *r* is on the GPU of NVML index *r*.
-            time: now.
 
         Raises:
             SimulatedProbeFailure: there is no such GPU, or none for a rank.
@@ -77,7 +76,6 @@ class ProbeAnswers:
         """Seconds of one call on one rank.
 
         Args:
-            time: when it begins.
             operation: a collective, ``send_recv``, ``host_to_device`` or ``device_to_host``.
             size_bytes: of the call, as nccl-tests counts.
             gpus: who takes part, by places in the preset; of send_recv the source and the destination.

@@ -215,7 +215,6 @@ class SimulatedRail(SimulatedGroup):
         return self._way.larger(seconds)
 
     def close(self) -> None:
-        """Close the connections."""
         self._way.close()
 
     def abort(self) -> None:

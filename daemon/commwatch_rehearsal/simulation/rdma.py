@@ -32,7 +32,6 @@ class PortStretch:
     start: float
     end: float
     up: bool
-    """Whether it has a link."""
     set_up: bool
     """Whether it is active where it has a link."""
     readable: bool

@@ -12,8 +12,6 @@ _REQUEST_BYTES = 65536
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """One file of a port."""
-
     name: str
     bits: int = 64
     wraps: bool = False

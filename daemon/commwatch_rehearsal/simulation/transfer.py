@@ -216,7 +216,6 @@ def _slows(fault: Fault, gpus: tuple[int, ...], crossed: Collection[str], turns_
     """Whether a fault makes a way slow.
 
     Args:
-        fault: one that holds.
         gpus: the ends of the way, the source first; one of a way to the host.
         crossed: switches on it.
         turns_in: those of them that have both ends below them.

@@ -26,7 +26,6 @@ class Limit:
     """How far a counter may rise before it is evidence of a finding; rules, alerts and dashboards follow from it."""
 
     finding: str
-    """Code of the finding."""
     what: str
     """The counted events in words: ``symbol errors``."""
     window_seconds: float
@@ -62,8 +61,6 @@ def sustained(finding: str, what: str, threshold: str, *, per_seconds: float = 1
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric family."""
-
     name: str
     """Full name as exposed, with namespace, unit and ``_total`` or ``_info``."""
     type: MetricType

@@ -38,7 +38,6 @@ class _AtGpu(Part):
 
     @property
     def gpu(self) -> Gpu:
-        """Whose part it is."""
         return Gpu(self.node, self.labels)
 
 
@@ -84,11 +83,6 @@ class Gpu(_AtGpu):
     job_nvlink_use_ratio = Number("gpu_job_nvlink_use_ratio")
     job_pcie_use_ratio = Number("gpu_job_pcie_use_ratio")
     job_network_use_ratio = Number("gpu_job_network_use_ratio")
-    job_last_communication_seconds = Number("job_last_communication_seconds")
-    job_arrival_wait_seconds = Number("job_arrival_wait_seconds")
-    job_last_arrival_ratio = Number("job_last_arrival_ratio")
-    job_ras_ranks = Keyed("job_ras_ranks")
-    job_ras_behind = Number("job_ras_behind")
     mig_mode = Number("gpu_mig_mode")
     recovery_action = Number("gpu_recovery_action")
     clocks_event_reasons = Keyed("gpu_clocks_event_reason")
@@ -160,8 +154,6 @@ class Gpu(_AtGpu):
 
 
 class NvLink(_AtGpu):
-    """One NVLink of a GPU."""
-
     IDENTITY = ("pci_bus_id", "link")
     number = Label("link")
     info = Info("nvlink_info")
@@ -296,8 +288,6 @@ class Service(Part):
 
 
 class RdmaPort(Part):
-    """A port of an RDMA device."""
-
     IDENTITY = ("device", "port")
     device = Label()
     number = Label("port")
@@ -346,8 +336,6 @@ class RdmaPort(Part):
 
 
 class Interface(Part):
-    """A network interface."""
-
     IDENTITY = ("device",)
     name = Label("device")
     info = Info("ethernet_info")
@@ -592,8 +580,6 @@ class ClusterConnections(Part):
 
 
 class Collector(Part):
-    """A collector of the daemon."""
-
     IDENTITY = ("collector",)
     name = Label("collector")
     success = Number("collector_success")
@@ -613,8 +599,6 @@ class UnreadDevice(Part):
 
 
 class Worker(Part):
-    """A worker of the daemon."""
-
     IDENTITY = ("worker",)
     name = Label("worker")
     stuck = Number("worker_stuck")
@@ -657,8 +641,6 @@ class GpuDirectWay(Part):
 
 
 class Driver(Part):
-    """The NVIDIA driver."""
-
     info = Info("software_info")
     driver_version = Label()
     nvml_version = Label()
@@ -686,8 +668,6 @@ class Daemon(Part):
 
 
 class Node(Parts):
-    """The node at one moment."""
-
     @property
     def gpus(self) -> list[Gpu]:
         """By index."""
@@ -716,12 +696,10 @@ class Node(Parts):
 
     @property
     def driver(self) -> Driver:
-        """The NVIDIA driver."""
         return self.part(Driver)
 
     @property
     def daemon(self) -> Daemon:
-        """The daemon itself."""
         return self.part(Daemon)
 
     def _of(self, *columns: Column[_Kind]) -> dict[_Kind, None]:

@@ -126,7 +126,6 @@ class Part:
     def __init__(self, node: Parts, labels: Mapping[str, str]) -> None:
         """
         Args:
-            node: whose part it is.
             labels: those of a series; at least those of the identity.
         """
         self.node = node

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from commwatch.jobs.settings.facts import Job, NodeFacts, ProcessSettings, RdmaPort, Setting
+from commwatch.jobs.settings.facts import NodeFacts, ProcessSettings, RdmaPort, Setting
 from commwatch.jobs.settings.judge import judge_settings
 from commwatch.jobs.settings.records import SettingRemark
 from commwatch.jobs.settings.variables import known_variables
@@ -67,7 +67,7 @@ def process(settings: Mapping[str, str], pid: int | None = None, **fields: Any) 
 def rank(number: int, settings: Mapping[str, str], **fields: Any) -> ProcessSettings:
     """A rank of one job; WARN is set, so that nothing is said of messages."""
     one = process({"NCCL_DEBUG": "WARN", **settings}, 100 + number, **fields)
-    return replace(one, job=Job("a"), rank=str(number))
+    return replace(one, job="a", rank=str(number))
 
 
 def judged(node: NodeFacts, settings: Mapping[str, str], **fields: Any) -> tuple[SettingRemark, ...]:

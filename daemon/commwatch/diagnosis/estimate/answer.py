@@ -82,7 +82,6 @@ def estimate(args: argparse.Namespace, config: Config, now: float, last_run: Las
     Spans go from the hierarchical bound to the flat ring; what is not known is None.
 
     Args:
-        args: of the command line.
         now: seconds since 1970.
         last_run: what the last run between nodes gave, where the command line asks for that.
 
@@ -628,7 +627,6 @@ def _nodes_words(layout: Layout, ratio: Span | None) -> Iterator[str]:
 
 
 def _assumptions(training: Training, layout: Layout, fabric: Fabric) -> Iterator[str]:
-    """The assumptions of the model, and its units."""
     yield (
         "Fast end: hierarchical bound (each byte enters a node once), hidden behind computing "
         f"{'as measured here' if training.hides else 'as far as possible'}. Slow end: a flat ring over all GPUs, "

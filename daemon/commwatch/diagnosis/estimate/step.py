@@ -120,7 +120,6 @@ class Strategy(NamedTuple):
     optimizer: Spread
     transfers: tuple[Transfer, ...]
     assumes: str = ""
-    """Its assumptions, for the user."""
     overlaps: bool = False
     """Whether also the slow end hides a part: what is fetched ahead by design."""
 
@@ -180,7 +179,6 @@ class Place(NamedTuple):
 
 
 def place_of(observed_seconds: float, step_seconds: Span) -> Place:
-    """Where an observed step lies in its estimate."""
     low, high = step_seconds.low, step_seconds.high
     if low <= observed_seconds <= high < math.inf:
         return Place((observed_seconds - low) / (high - low) if high > low else 0.0, 1.0)
@@ -189,8 +187,6 @@ def place_of(observed_seconds: float, step_seconds: Span) -> Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """A training, independent of its hardware."""
-
     parameters: int
     compute: Span
     """Seconds for which one GPU alone computes on a micro-batch, forward and backward."""
@@ -224,17 +220,14 @@ class Training:
 
     @property
     def parameter_bytes(self) -> int:
-        """All parameters."""
         return self.parameters * BYTES_PER_ELEMENT[self.precision]
 
     @property
     def gradient_bytes(self) -> int:
-        """All gradients."""
         return self.trained * BYTES_PER_ELEMENT[self.gradient_precision or self.precision]
 
     @property
     def optimizer_bytes(self) -> int:
-        """All state of the optimizer."""
         width = BYTES_PER_ELEMENT[self.precision]
         copy = 4 if width < 4 else 0
         return self.trained * {"adam": copy + 8, "adam-pure": 2 * width, "sgd": copy + 4}[self.optimizer]

@@ -20,7 +20,6 @@ from commwatch.units import format_count, format_gigabytes
 
 
 def answer_lines(found: dict[str, Any]) -> Iterator[Line]:
-    """All of the document of ``estimate``."""
     if found["simulated_node"]:
         yield [(f"Simulated node {found['simulated_node']}: what was measured on it is not real.", "")]
         yield []

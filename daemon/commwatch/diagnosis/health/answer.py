@@ -26,8 +26,6 @@ HEALTH_SCHEMA: Literal["commwatch-health/1"] = "commwatch-health/1"
 
 
 class FaultRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding, or a cause of one."""
-
     code: str
     title: str
     severity: Severity
@@ -61,8 +59,6 @@ class PreflightRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HealthDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The document of ``commwatch healthcheck --json``."""
-
     schema: Literal["commwatch-health/1"] = HEALTH_SCHEMA
     verdict: Word
     reason: str
@@ -151,9 +147,6 @@ def guarded(arguments: Sequence[str], run: Callable[[], int]) -> int:
     """Run the command; wrong use, a configuration that cannot be read and defects are unknown.
 
     A scheduler that calls it with a misspelt option would drain the whole cluster by an exit code that says no.
-
-    Args:
-        arguments: of the command line.
     """
     try:
         return run()

@@ -66,8 +66,6 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The facts to judge."""
-
     health: Health
     said: FindingsDocument | None = None
     kernel: KernelFacts | None = None

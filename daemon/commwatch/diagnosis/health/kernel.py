@@ -31,8 +31,6 @@ async def ask_kernel(sysfs: Path, procfs: Path, sources: Iterable[str], deadline
     """Look in a child process, which is left behind where it does not end.
 
     Args:
-        sysfs: usually ``/sys``.
-        procfs: usually ``/proc``.
         sources: of ``SOURCES``.
         deadline: seconds.
     """
@@ -57,10 +55,7 @@ def read_kernel(
     """Read everything once; what cannot be read is absent.
 
     Args:
-        sysfs: usually ``/sys``.
-        procfs: usually ``/proc``.
         sources: of ``SOURCES``.
-        open_log: opens the kernel log at its beginning.
     """
     wanted, batch = frozenset(sources), Batch()
     if "pci" in wanted:

@@ -67,8 +67,6 @@ class SiteFloor(NamedTuple):
 
 
 class SiteFloors(NamedTuple):
-    """The floors of a file."""
-
     file: str
     floors: tuple[SiteFloor, ...]
 
@@ -155,8 +153,6 @@ def _rate_text(rate: float) -> str:
 
 
 class GoodNode(NamedTuple):
-    """The measurements of a node."""
-
     name: str
     """File or address of the measurements."""
     gpu: str

@@ -33,8 +33,6 @@ PURPOSES: dict[Purpose, str] = {"training": "training", "lora": "LoRA", "inferen
 
 
 class Need(NamedTuple):
-    """The memory of each GPU."""
-
     strategy: StrategyName
     state_bytes: int
     """Of the model: weights, and what training adds."""

@@ -26,8 +26,6 @@ WAITING_MOST = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """A model to train."""
-
     name: str
     parameters: int
     active_parameters: int

@@ -23,17 +23,14 @@ def probes_of(facts: Facts, measure: str = "") -> list[Probe]:
 
 
 def collectives(facts: Facts) -> list[Probe]:
-    """Each probe of a collective over GPUs."""
     return [probe for probe in probes_of(facts) if probe.collective not in ("pairs", "host_copies")]
 
 
 def all_reduce_probes(facts: Facts) -> list[Probe]:
-    """Each probe of all_reduces over GPUs."""
     return [probe for probe in collectives(facts) if operation_of(probe) == "all_reduce"]
 
 
 def operation_of(probe: Probe) -> str:
-    """The collective that a probe runs."""
     return "all_reduce" if probe.collective in ("scaling", "training") else probe.collective
 
 

@@ -30,7 +30,6 @@ class Mark:
 
     name: str
     quantity: str
-    """The measured quantity."""
     direction: str
     size: str
     """Of the messages."""

@@ -15,13 +15,11 @@ def gpu_of(gpu: Gpu) -> Component:
 
 
 def nvlink_of(link: NvLink) -> Component:
-    """An NVLink."""
     address, number = link.address, link.number
     return Component("nvlink", f"{address}/{number}", f"GPU{link.index} link {number}", frozenset({address}))
 
 
 def pcie_link_of(gpu: Gpu) -> Component:
-    """The PCIe link above a GPU."""
     return Component("pcie_link", gpu.address, f"PCIe link of GPU{gpu.index}", frozenset({gpu.address}))
 
 
@@ -29,7 +27,6 @@ def device_link_of(device: PcieDevice, below: frozenset[str] = frozenset()) -> C
     """The PCIe link above a device.
 
     Args:
-        device: below the link.
         below: PCI addresses of what the link serves beside the device itself.
     """
     address, role = device.address, device.role.replace("_", " ")
@@ -60,7 +57,6 @@ def port_of(port: RdmaPort) -> Component:
 
 
 def interface_of(interface: Interface) -> Component:
-    """A network interface, with all its parts."""
     name, address = interface.name, interface.address
     parts = {name, f"{address}/net/{name}" if address else ""} - {""}
     return Component("interface", name, name, frozenset(parts))

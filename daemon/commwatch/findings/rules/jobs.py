@@ -40,7 +40,6 @@ NETWORK = (*WAYS, *_PORTS, *_INTERFACES)
 
 
 def side_of(category: str) -> Side:
-    """The side on which to search for the cause of a category."""
     return _SIDES.get(category, "unknown")
 
 

@@ -158,8 +158,6 @@ def pairs_are_well(facts: Facts, thresholds: Thresholds, since: float | None) ->
     """Whether a matrix that was measured after a time has no slow pair and no suspect; False where there is none.
 
     Args:
-        facts: of the node.
-        thresholds: in force.
         since: seconds since 1970; None where it is not known, and no matrix is known to be later.
     """
     least = thresholds.probe_bandwidth_utilization_low_ratio
@@ -172,8 +170,6 @@ def suspected_parts(facts: Facts, thresholds: Thresholds, since: float | None) -
     """The parts that a matrix measured after a time points at; empty where there is none, or they are not known.
 
     Args:
-        facts: of the node.
-        thresholds: in force.
         since: as for ``pairs_are_well``.
     """
     sure = [one for one, _ in _sure(facts, thresholds)]

@@ -106,8 +106,6 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """The rules of one family of metrics."""
-
     name: str
     """Heading in the documentation."""
     codes: tuple[FindingCode, ...]

@@ -141,8 +141,6 @@ def _bad_cycles(facts: Facts, window: float, fewest: int) -> Iterator[Reading]:
     """The share of good cycles: of each probe, and of all together, for many probes may fail once each.
 
     Args:
-        facts: of this moment.
-        window: seconds to look back.
         fewest: least number of cycles for a share: one failure in one cycle is not yet 100 %.
     """
     attempts = _rises(facts, Probe.attempts, window)

@@ -20,8 +20,6 @@ _CAP = 0.99
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """One measurement of a part."""
-
     subject: str
     """``probe all_reduce``, ``GPU3 to GPU5``, ``NVLinks of GPU2``."""
     ratio: float
@@ -43,8 +41,6 @@ class PartReadings(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One of the four parts."""
-
     name: PartName
     weight: float
     """Its share of this score: the weights of parts that were not measured go to the others. 0 where it was not."""
@@ -87,8 +83,6 @@ class JobWord(msgspec.Struct, frozen=True):
 
 
 class Score(msgspec.Struct, frozen=True):
-    """The communication score of one moment."""
-
     ratio: float | None
     """0 to 1; None where nothing was measured."""
     word: Word
@@ -156,7 +150,6 @@ def _losses(before: PartReadings, part: Part) -> list[Loss]:
 
 
 def word_of(ratio: float | None, excellent: float, good: float) -> Word:
-    """The word for a score."""
     if ratio is None:
         return "not measured"
     if ratio >= excellent:

@@ -34,7 +34,6 @@ def score_of(
 
     Args:
         facts: of this moment; their history watches the counters of ``stability.WINDOWS``.
-        thresholds: in force.
         findings: that are open, most severe first.
         before: where these facts have no past: the score that gives ``stability``, and what failed jobs keep down.
     """

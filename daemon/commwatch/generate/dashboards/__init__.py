@@ -22,7 +22,6 @@ def files(thresholds: Thresholds, site: Site, *, share: bool = False) -> dict[st
     """All dashboards by the name of their file.
 
     Args:
-        thresholds: the limits.
         site: where the runbooks are.
         share: in the form in which Grafana exports dashboards for others: its import asks for the data source.
     """

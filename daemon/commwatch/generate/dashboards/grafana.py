@@ -74,8 +74,6 @@ class Renderer:
     """Fills in thresholds and addresses.
 
     Args:
-        thresholds: the limits.
-        site: where the runbooks are.
         of_one_node: a single node is chosen. Grafana inserts such a value unescaped: behind ``=~`` the brackets of an
             IPv6 address would be a regular expression.
     """

@@ -250,7 +250,6 @@ def mappings(names: Names | LabelNames) -> list[Json]:
 
 
 def override(field: str, properties: Sequence[Json]) -> Json:
-    """Overrides for one column."""
     return {"matcher": {"id": "byName", "options": field}, "properties": list(properties)}
 
 

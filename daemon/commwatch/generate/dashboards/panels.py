@@ -62,7 +62,6 @@ class Scale:
     steps: Sequence[tuple[str | float, Colour]]
     """From each limit on; a limit is a key of alerts/thresholds.yaml or a number."""
     alert: str = ""
-    """The alert that has this limit."""
     whole_above: bool = False
     """The alert asks for more than a limit of whole events, a colour begins at its value: it begins one event later."""
 
@@ -103,8 +102,6 @@ class Query:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of numbers in a table."""
-
     title: str
     """Empty: the numbers are not shown, only the labels."""
     expression: str
@@ -117,8 +114,6 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """Attributes that all panels have."""
-
     title: str
     description: str
     no_data: str
@@ -210,8 +205,6 @@ class Table(Panel):
 
 @dataclass(frozen=True)
 class PanelRow:
-    """Panels under a heading."""
-
     title: str
     panels: Sequence[Panel]
     collapsed: bool = False
@@ -231,8 +224,6 @@ class Variable:
 
 @dataclass(frozen=True)
 class Dashboard:
-    """A page of panels."""
-
     uid: str
     title: str
     description: str
@@ -244,7 +235,6 @@ class Dashboard:
 
     @property
     def panels(self) -> list[Panel]:
-        """All panels, in their order."""
         return [panel for row in self.rows for panel in row.panels]
 
 

@@ -80,8 +80,6 @@ class GroupConfig(msgspec.Struct, frozen=True):
 
 
 class Dump(msgspec.Struct, frozen=True):
-    """One dump of one rank."""
-
     version: Annotated[str, Meta(max_length=32)]
     entries: Annotated[list[Call], Meta(max_length=MOST_CALLS)] = []
     pg_config: Annotated[dict[_Word, GroupConfig], Meta(max_length=16_384)] = {}
@@ -95,9 +93,6 @@ class Dump(msgspec.Struct, frozen=True):
 
 def parse(data: bytes) -> Dump:
     """A dump in either form.
-
-    Args:
-        data: the whole file.
 
     Raises:
         NoDump: it is none, is cut off, or is of another major version.

@@ -60,7 +60,6 @@ def series_of(folder: tuple[int, int], name: str) -> str:
 
     Args:
         folder: numbers of its device and of itself there: a container may see it at another path.
-        name: of the file.
     """
     if (found := _rank_in(name)) is not None:
         name = f"{name[: found.start(1)]}\0{name[found.end(1) :]}"

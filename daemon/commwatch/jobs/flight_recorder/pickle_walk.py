@@ -43,9 +43,6 @@ _MARK: Final = _Mark()
 def walk(data: bytes) -> Value:
     """The value that a pickle of plain values stands for.
 
-    Args:
-        data: the whole pickle.
-
     Raises:
         NoDump: it has another opcode, is cut off, or is larger than a dump.
     """
@@ -55,8 +52,6 @@ def walk(data: bytes) -> Value:
 
 
 class _Walker:
-    """The stack and the memo of a walk."""
-
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._stack: list[Value | _Mark] = []

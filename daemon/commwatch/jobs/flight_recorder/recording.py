@@ -27,7 +27,6 @@ _MOST_RANKS_TEXT: Final = 4 * 2**20
 """Characters of the lists of ranks of all groups; likewise."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,32}:([A-Za-z_]\w{0,63})(?: (\d{1,7})(->|<-)(\d{1,7}))?\Z")
 """``nccl:all_reduce``, ``nccl:send 1->2`` from 1 to 2, ``nccl:recv 2<-1`` likewise; numbers within the group."""
-_LIST: Final = re.compile(r"\[\d{1,7}(?:, ?\d{1,7})*\]", re.ASCII)
 _P2P: Final = frozenset({"send", "recv"})
 _MOST_BACK_NS: Final = 5 * 10**9
 """By which a call may be older than the one before it: several threads, and a clock that is being set."""
@@ -70,8 +69,6 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """A process group on one rank."""
-
     name: str
     description: str
     ranks: tuple[int, ...]
@@ -88,8 +85,6 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Recording(msgspec.Struct, frozen=True):
-    """What a dump says."""
-
     version: str
     library: str
     """Version of NCCL as ``2.28.9``; may be empty."""

@@ -18,8 +18,6 @@ _LONGEST_LABEL, _LONGEST_DETAIL = 256, 4096
 
 
 class JobVerdict(msgspec.Struct, frozen=True):
-    """A verdict on the dumps of one job."""
-
     owner: int
     """Id of the user whose dumps they are."""
     series: str

@@ -216,5 +216,4 @@ def _read(file: DumpFile) -> RankDump | None:
 
 
 def make_source(origin: Origin) -> FlightRecorderSource:
-    """The configured folders."""
     return FlightRecorderSource(origin.settings.flight_recorder.paths)

@@ -52,8 +52,6 @@ _TYPES: Final = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class RankDump:
-    """A dump with its rank."""
-
     rank: int
     source: str
     """Path of the file, or the process."""
@@ -71,7 +69,6 @@ class Verdict(msgspec.Struct, frozen=True):
     ranks: tuple[int, ...]
     """That the others wait for, or that differ from most; empty of a data path and where no rank differs from most."""
     waiting: tuple[int, ...]
-    """Ranks that wait."""
     group: str
     """Name and description of the process group; of a deadlock all its groups."""
     operation: str
@@ -370,7 +367,6 @@ def _connect(fronts: Sequence[_Front]) -> None:
 
 
 def _deadlocks(fronts: Sequence[_Front]) -> Iterator[Verdict]:
-    """The groups that wait for each other, if any do."""
     try:
         TopologicalSorter({place: front.waits_for for place, front in enumerate(fronts)}).prepare()
     except CycleError as error:

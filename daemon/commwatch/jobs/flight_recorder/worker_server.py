@@ -69,7 +69,6 @@ def ask(pid: int, path: Path) -> Iterator[bytes]:
     """The dumps of a process as JSON, one for each of its recorders.
 
     Args:
-        pid: of the process.
         path: see ``rank_and_socket``.
 
     Raises:

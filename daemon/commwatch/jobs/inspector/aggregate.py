@@ -28,8 +28,6 @@ _STEP_SECONDS: Final = 60.0
 
 
 class Key(NamedTuple):
-    """Labels of a sum."""
-
     operation: str
     size: str
     """Upper bound of the size of the message; ``larger`` above 4 GiB."""
@@ -44,7 +42,6 @@ def key_of(operation: str, size: int, nodes: int) -> Key:
     Args:
         operation: as NCCL writes it.
         size: of its message in bytes.
-        nodes: of the communicator.
     """
     name = next((label for bound, label in _SIZES if size <= bound), "larger")
     return Key(OPERATIONS.get(operation, "other"), name, "within" if nodes <= 1 else "between")
@@ -69,8 +66,6 @@ Means: TypeAlias = Mapping[Key, float]
 
 
 class Result(NamedTuple):
-    """A window that has ended."""
-
     at: float
     """Monotonic seconds at which it ended here."""
     seconds: float
@@ -123,7 +118,6 @@ class Window:
         self._read_at = now
 
     def add(self, exec_us: float) -> None:
-        """Add the time of one operation."""
         if self._last > self._begin:
             self._exec_us += exec_us
 

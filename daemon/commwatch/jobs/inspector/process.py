@@ -72,9 +72,7 @@ class ProcessFile:
     """The records that one process wrote so far.
 
     Args:
-        tail: of its file.
         newest: monotonic seconds of the record that was newest when the file was found; None where it was empty.
-        owner: id of the user who owns the file.
     """
 
     def __init__(self, tail: LogTail, newest: float | None, owner: int) -> None:

@@ -29,8 +29,6 @@ _OTHERS: Final = frozenset({"nccl_collective_exec_time_microseconds", "nccl_p2p_
 
 
 class Page(NamedTuple):
-    """The content of a file."""
-
     means: dict[Key, float]
     """Mean bus bandwidth of a key, bytes per second; of several communicators the lowest."""
     dropped: dict[str, float]

@@ -62,8 +62,6 @@ class Collective(msgspec.Struct, rename={
     "operation": "coll", "number": "coll_sn", "size": "coll_msg_size_bytes", "exec_us": "coll_exec_time_us",
     "timing": "coll_timing_source", "bus_gbs": "coll_busbw_gbs", "trace": "event_trace_ts",
 }):  # fmt: skip
-    """A finished collective of one rank."""
-
     operation: _Name
     number: Number
     """Counts the collectives of this operation on this communicator."""

@@ -38,6 +38,4 @@ class ProcessReport(msgspec.Struct, frozen=True):
 
 
 class InspectorReport(msgspec.Struct, frozen=True):
-    """All of them."""
-
     processes: Annotated[tuple[ProcessReport, ...], Meta(max_length=MOST_FILES)] = ()

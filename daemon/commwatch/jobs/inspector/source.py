@@ -55,7 +55,6 @@ class InspectorSource(Source):
 
     Args:
         names: folders, files and patterns, as ``jobs.logs.files.find_logs`` takes them.
-        host: name of this node.
         clock: seconds since 1970.
         monotonic: seconds.
         cpu: seconds for which this process has run.
@@ -273,7 +272,6 @@ class InspectorSource(Source):
         return means
 
     def close(self) -> None:
-        """Close the files."""
         for process in self._processes.values():
             process.tail.close()
 
@@ -284,5 +282,4 @@ def _serious(error: OSError) -> OSError | None:
 
 
 def make_source(origin: Origin) -> InspectorSource:
-    """The configured folders."""
     return InspectorSource(origin.settings.nccl_inspector.paths)

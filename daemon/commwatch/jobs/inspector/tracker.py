@@ -40,10 +40,6 @@ class JobInspector(Tracker):
     A report names a process by its own id. Of a process in a container that is not the id that the driver names: it is
     found by ``NSpid`` in its status, and counts only where one process alone has it. A file counts for processes of
     its owner alone: anybody can write the id of another one.
-
-    Args:
-        store: knows the processes on the GPUs and their jobs.
-        procfs: where the processes show their ids.
     """
 
     collectors = (COLLECTOR, PROCESS_COLLECTOR)
@@ -126,12 +122,12 @@ class JobInspector(Tracker):
 
     def _labels(self) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
         """The labels of each GPU by device, and the device by UUID."""
-        labels, uuids = {}, {}
+        labels: dict[str, tuple[str, ...]] = {}
+        uuids: dict[str, str] = {}
         for device, block in self._store.group(_IDENTITY).items():
-            for metric, values in block.layout.series:
-                if metric == "commwatch_gpu_info":
-                    labels[device] = values[:2]
-                    uuids[values[2]] = device
+            for index, address, uuid, *_ in block.labels("commwatch_gpu_info"):
+                labels[device] = index, address
+                uuids[uuid] = device
         return labels, uuids
 
     def _first_of_job(self, on: Iterable[str], labels: Mapping[str, tuple[str, ...]]) -> str:

@@ -50,8 +50,6 @@ Side: TypeAlias = Literal["network", "gpu", "nvlink", "host", "config", "program
 
 
 class About(NamedTuple):
-    """The facts about a category."""
-
     side: Side
     happened: str
     """As a sentence."""

@@ -97,10 +97,7 @@ def conditioned(next_step: str, category: str, text: str, facts: Facts) -> str:
     """A next step with what holds for this job.
 
     Args:
-        next_step: of the answer.
-        category: of the answer.
         text: the line, and what happened by the answer.
-        facts: of the log.
     """
     parts = [next_step]
     for one in _CONDITIONS:

@@ -15,8 +15,6 @@ _AFTER_CAUSES = len(PRECEDENCE)
 
 
 class Finding(NamedTuple):
-    """The category of one line."""
-
     category: Category
     certain: bool = True
     """False where the line only gives the status of a call that failed, which names no cause."""

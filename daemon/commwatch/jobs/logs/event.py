@@ -53,8 +53,6 @@ _WAITED = re.compile(r"ran for (\d{1,12}) milliseconds|wait timeout after (\d{1,
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """The event in one line."""
-
     category: Category
     certain: bool
     """False where the line only gives a status, which names no cause."""
@@ -87,7 +85,6 @@ def event_in_line(line: str, year: int, find: Callable[[str], Finding | None] = 
     Args:
         line: of the log, without its end; see ``rules.GOES_ON``.
         year: of lines that name none.
-        find: finds the category in a line.
     """
     if (found := find(line)) is None:
         return None
@@ -127,7 +124,6 @@ def time_of(line: str, year: int) -> float | None:
     """The time of a line: the first time in it, taken as if it were UTC; None without any.
 
     Args:
-        line: of a log.
         year: of times that name none.
     """
     if (match := _ISO.search(line)) is not None:

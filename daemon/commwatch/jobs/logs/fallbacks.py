@@ -74,8 +74,6 @@ Needs: TypeAlias = Literal["", "rdma", "gpudirect", "nvlink"]
 
 
 class Fallback(NamedTuple):
-    """A kind of fallback."""
-
     abouts: tuple[About, ...]
     """The sentences about it, the usual words first."""
     step: str

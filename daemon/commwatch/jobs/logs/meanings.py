@@ -8,7 +8,7 @@ phrases that the daemon reads. The first row that fits counts; a line that no ro
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
 
 from commwatch.jobs.logs.categories import About, Category, Side
 from commwatch.jobs.logs.messages import (
@@ -28,15 +28,8 @@ from commwatch.sources.adapter_lines import ADAPTER_EVENTS, DRIVERS
 from commwatch.sources.kernel_log_lines import Report, is_fatal, parse_report
 
 
-class _Row(NamedTuple):
-    of: Category
-    """The category that the line gets."""
-    says: re.Pattern[str]
-    about: About
-
-
-def _row(of: Category, says: str, about: About) -> _Row:
-    return _Row(of, re.compile(says), about)
+def _row(of: Category, says: str, about: About) -> Message:
+    return Message(of, "", re.compile(says), about)
 
 
 _SEES: Final = (
@@ -62,7 +55,7 @@ _NODE_LOST: Final = About(
     "exclude it until then.",
 )  # fmt: skip
 
-CUDA_ROWS: Final[tuple[_Row, ...]] = (
+CUDA_ROWS: Final[tuple[Message, ...]] = (
     # --- what is installed ---
     _row("version", r"driver version is insufficient for CUDA runtime|InsufficientDriver|driver on your system is too "
          r"old|CUDA error:? \(?35\b", About("config",
@@ -173,7 +166,7 @@ CUDA_ROWS: Final[tuple[_Row, ...]] = (
          "Use a GPU without a display, or make the kernels shorter.")),
 )  # fmt: skip
 
-LIMIT_ROWS: Final[tuple[_Row, ...]] = (
+LIMIT_ROWS: Final[tuple[Message, ...]] = (
     _row("limit", r"Too many open files|\bEMFILE\b|\[Errno 24\]", About("config",
          "A process had as many files and sockets open as its limit allows.",
          "Raise the limit of open files: ulimit -n, LimitNOFILE of the unit, --ulimit nofile of the container; "
@@ -267,7 +260,7 @@ LIMIT_ROWS: Final[tuple[_Row, ...]] = (
          "that connects to the ports of jobs.")),
 )  # fmt: skip
 
-CONNECTION_ROWS: Final[tuple[_Row, ...]] = (
+CONNECTION_ROWS: Final[tuple[Message, ...]] = (
     _row("socket", r"We couldn't connect to 'https?://", NO_SERVER),
     _row("socket", r"(?i)connect(?:ing|ion)? (?:to )?\[?fe80:", About("config",
          "A process called a link-local address of IPv6, which only its own link can reach: an interface was chosen "
@@ -347,8 +340,6 @@ def about_line(category: Category, text: str, of_amd: bool = False) -> About | N
     """The cause that a line itself names; None if only its category is known.
 
     Args:
-        category: of the line.
-        text: of the line.
         of_amd: whether it is of AMD's GPUs, for which the next steps of CUDA's errors do not hold.
     """
     if (report := report_in(text)) is not None:
@@ -373,8 +364,6 @@ def shortened(category: Category, text: str, longest: int) -> str:
     """The beginning of a line, or the part that ends with the reason.
 
     Args:
-        category: of the line.
-        text: of the line.
         longest: characters that are kept.
     """
     found = None if len(text) <= longest else _row_of(category, text)
@@ -383,10 +372,10 @@ def shortened(category: Category, text: str, longest: int) -> str:
     return f"…{text[found[1] - longest + 1 : found[1]]}"
 
 
-def _row_of(category: Category, text: str, of_amd: bool = False) -> tuple[_Row | Message, int] | None:
+def _row_of(category: Category, text: str, of_amd: bool = False) -> tuple[Message, int] | None:
     """The row that fits a line, and where in the line its words end."""
     of_cuda = () if of_amd or _OF_AMD.search(text) is not None else CUDA_ROWS
-    every: tuple[_Row | Message, ...] = (*MESSAGES_SAID, *SIGNS_SAID, *of_cuda, *LIMIT_ROWS)
+    every = (*MESSAGES_SAID, *SIGNS_SAID, *of_cuda, *LIMIT_ROWS)
     rows = [row for row in every if row.of == category]
     for row in (*rows, *(CONNECTION_ROWS if category in _CONNECTING else ())):
         if (found := row.says.search(text)) is not None:

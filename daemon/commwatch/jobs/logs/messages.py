@@ -18,6 +18,7 @@ class Message(NamedTuple):
     of: Category
     """The category that the line gets."""
     hint: str
+    """A part of the line; empty in tables for lines that were found by another one."""
     says: re.Pattern[str]
     about: About
 

@@ -52,8 +52,6 @@ class _Row(NamedTuple):
 
 
 class AllReduce(NamedTuple):
-    """The largest message of an all_reduce."""
-
     gpu: str
     """Name of each GPU, as the driver gives it."""
     ranks: int
@@ -86,7 +84,6 @@ class Tables:
         Args:
             body: whole lines.
             number: of the first one.
-            kinds: of the same lines.
         """
         if self._has_ended and not kinds.may_hold(b"busbw", b"Using devices", b"_perf"):
             return

@@ -69,12 +69,9 @@ STANDARD_INPUT = "-"
 
 @dataclass(slots=True)
 class ReadLog:
-    """The events of one log."""
-
     name: str
     told: list[Told] = field(default_factory=list)
     lines: int = 0
-    """Lines that were read."""
     is_cut: bool = False
     """Whether the rest was not read: too many lines report trouble, or a packed log is too long."""
     of_nccl: bool = False
@@ -152,10 +149,6 @@ def _opened(names: Iterable[str]) -> Iterator[tuple[str, BinaryIO, float, float]
 def _unpacked_by_zstd(stream: BinaryIO, path: str) -> Iterator[BinaryIO]:
     """A log as it was before it was packed with zstd, for which Python has no reader before 3.14.
 
-    Args:
-        stream: at its beginning.
-        path: of the file.
-
     Raises:
         OSError: the program zstd is not installed.
     """
@@ -191,11 +184,9 @@ def read_log(name: str, stream: BinaryIO, changed: float, most_bytes: float = fl
     """Read one log.
 
     Args:
-        name: of the log.
         stream: at its beginning.
         changed: when it was written last, seconds since 1970; gives the year to times that have none, unless
             another line names one.
-        most_bytes: that are read.
 
     Raises:
         OSError: as the kernel gave it.

@@ -63,7 +63,6 @@ class NcclLogsSource(Source):
         hosts: names of hosts whose lines count; shell patterns. Empty: all lines of a file with one writing host, and
             those of this node where several hosts write into one file.
         resume: JSON of the ``LogsPosition`` that an earlier process gave; empty without one.
-        host: name of this node.
         clock: seconds since 1970.
         monotonic: seconds.
     """
@@ -192,7 +191,6 @@ class NcclLogsSource(Source):
         tail.transport.take(body, 1)
 
     def _wrote(self, line: bytes, tail: LogTail) -> bool:
-        """Whether NCCL wrote a line on this node."""
         parsed = parse_line(line.decode(errors="replace")) if _ORDINARY in line else None
         return parsed is not None and self._is_ours(parsed.host, tail)
 
@@ -297,13 +295,11 @@ class NcclLogsSource(Source):
         return msgspec.json.encode(LogsPosition(self._names, self._watched_since or 0.0, positions))
 
     def close(self) -> None:
-        """Close the files."""
         for tail in (*self._gone, *self._tails.values()):
             tail.close()
 
 
 def make_source(origin: Origin) -> NcclLogsSource:
-    """The configured logs."""
     settings = origin.settings.nccl_logs
     return NcclLogsSource(settings.paths, settings.hosts, origin.resume)
 

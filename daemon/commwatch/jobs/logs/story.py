@@ -145,11 +145,6 @@ class Chapter:
         return tuple(names)[:_MOST_EVENTS]
 
     @property
-    def first(self) -> Told:
-        """The first event, cause or not."""
-        return self.told[0]
-
-    @property
     def counts(self) -> dict[Category, int]:
         """Lines by category, the likeliest cause first, then by number."""
         numbers: dict[Category, int] = {}

@@ -43,7 +43,6 @@ def whole_lines(data: bytes, skips: bool) -> Piece:
     """The whole lines at the beginning of a piece; a carriage return ends a line too, as in progress bars.
 
     Args:
-        data: the piece.
         skips: whether it begins within a line that is to be skipped.
     """
     begins = 0
@@ -61,12 +60,7 @@ def whole_lines(data: bytes, skips: bool) -> Piece:
 
 
 class LogTail:
-    """A file that is being written; read in pieces.
-
-    Args:
-        file: as it was found.
-        position: where to begin.
-    """
+    """A file that is being written; read in pieces."""
 
     def __init__(self, file: LogFile, position: Position) -> None:
         self.path, self.identity = file.path, file.identity

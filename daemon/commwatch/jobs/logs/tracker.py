@@ -51,7 +51,6 @@ class Incident(msgspec.Struct):
 
     @property
     def culprit(self) -> Category:
-        """The likeliest cause."""
         category = first_culprit(Finding(_category(one), one.certain) for one in self.errors)
         return "other" if category is None else category
 
@@ -219,7 +218,7 @@ class JobLogs(Tracker):
         metric = "commwatch_gpu_info"
         place = CATALOGUE[metric].labels.index("name")
         for gpu in self._store.group(_GPUS).values():
-            yield from (labels[place] for name, labels in gpu.layout.series if name == metric)
+            yield from (labels[place] for labels in gpu.labels(metric))
 
     def show(self, time: float) -> None:
         """Put all totals into the store, each from 0 on, so that its first error is an increase.

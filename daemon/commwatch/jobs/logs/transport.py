@@ -86,8 +86,6 @@ _MARKS: Final[dict[str, _Mark]] = {
 
 
 class Line(NamedTuple):
-    """The place of a line."""
-
     number: int
     """From 1."""
     text: str

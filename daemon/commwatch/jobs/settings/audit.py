@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from commwatch.jobs.settings.facts import Job, NodeFacts, ProcessSettings
+from commwatch.jobs.settings.facts import NodeFacts, ProcessSettings
 from commwatch.jobs.settings.judge import joined_remarks, judge_process, judge_settings
 from commwatch.jobs.settings.node_network import read_node_network
 from commwatch.jobs.settings.process_environment import read_process_settings, settings_of_environment, settings_of_file
@@ -34,7 +34,6 @@ def read_facts(driver: DriverFacts, sysfs: Path, procfs: Path) -> NodeFacts:
     Args:
         driver: what is known of it already.
         sysfs: usually ``/sys``; the PCIe tree, interfaces and RDMA ports are read there.
-        procfs: usually ``/proc``.
     """
     return node_facts(build_topology(read_sysfs(sysfs, procfs), driver), read_node_network(sysfs, procfs))
 
@@ -69,8 +68,6 @@ def audit_processes(
 
     Args:
         pids: of processes, such as those on the GPUs; those that have ended are in neither number.
-        node: what they are judged by.
-        procfs: where they are looked for.
         report: called with each process, by its id, before it is read, and of "" after the last.
         monotonic: seconds.
     """
@@ -106,9 +103,9 @@ def _places(processes: Iterable[ProcessSettings]) -> Iterator[JobProcess]:
 
 
 def _jobs(processes: Iterable[ProcessSettings]) -> tuple[tuple[int, ...], ...]:
-    ranks: dict[Job, list[int]] = {}
+    ranks: dict[str, list[int]] = {}
     for process in processes:
-        if process.job is not None and process.pid is not None:
+        if process.job and process.pid is not None:
             ranks.setdefault(process.job, []).append(process.pid)
     return tuple(map(tuple, ranks.values()))
 

@@ -13,8 +13,6 @@ _LONGEST = 1023
 
 @dataclass(frozen=True, slots=True)
 class ConfFile:
-    """The wanted lines of one file."""
-
     origin: Origin
     settings: tuple[Setting, ...] = ()
     """By name, the first line of each name: later ones set nothing."""
@@ -28,8 +26,6 @@ def parse_conf_file(content: bytes, origin: Origin, wanted: Callable[[str], bool
     A blank before ``=`` becomes part of the name, ``export`` too: NCCL then sets a name that it never looks for.
 
     Args:
-        content: of the file.
-        origin: which file it is.
         wanted: whether a setting of this name is kept.
 
     Source: ``setEnvFile`` in ``src/misc/param.cc`` of NCCL.

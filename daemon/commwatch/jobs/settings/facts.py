@@ -17,20 +17,10 @@ Level: TypeAlias = Literal["NVL", "PIX", "PXB", "PHB", "SYS"]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One variable with its value."""
-
     name: str
     value: str | None = field(repr=False)
     """None for a secret: it was set, more was not kept."""
     origin: Origin
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """The job of a process, by its launcher; equal for the ranks of one job on this node."""
-
-    identity: str
-    """A digest of the launcher's variables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +39,8 @@ class ProcessSettings:
     """Ranks of its job; likewise."""
     local_rank: str = ""
     """Rank among those of this node; likewise."""
-    job: Job | None = None
+    job: str = ""
+    """A digest of the launcher's variables, equal for the ranks of one job on this node; empty if they name none."""
     single_node: bool | None = None
     """Whether its job runs on this node only; None if the launcher does not show it."""
     nccl_version: Version | None = None
@@ -70,8 +61,6 @@ class ProcessSettings:
 
 @dataclass(frozen=True, slots=True)
 class RdmaPort:
-    """One port of an RDMA adapter."""
-
     device: str
     port: int
     active: bool | None
@@ -119,7 +108,6 @@ class NodeFacts:
     cpu_vendor: str = ""
     """intel, amd, arm, other; empty where not known."""
     virtual: bool | None = None
-    """Whether this is a virtual machine."""
 
     @property
     def usable_ports(self) -> tuple[RdmaPort, ...] | None:

@@ -71,8 +71,6 @@ def remark_counts(
 
     Args:
         remarks: as ``judge_settings`` gives them.
-        known: all names.
-        most: how many at most.
     """
     pids: dict[Counted, set[int]] = {}
     for remark in remarks:
@@ -121,7 +119,6 @@ def _filled(words: str, view: View) -> str:
 
 
 def _of_values(view: View) -> Said:
-    """Values by the kind of their variable."""
     for name in view.names:
         variable, text = view.known.variables.get(name), view.text(name)
         if variable is None or text is None:

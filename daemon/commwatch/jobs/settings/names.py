@@ -15,11 +15,8 @@ _EXACT = frozenset({
 })  # fmt: skip
 
 _SECRET = re.compile(r"PSK|SECRET|TOKEN|PASSW|CREDENTIAL|PRIVATE|API_?KEY")
-_LONGEST_NAME = 128
-_FARTHEST = 2
-"""Changes by which a typing error may differ from the name that was meant."""
-_SHORT = 10
-"""Letters, without underscores, up to which it is one change."""
+_LIKENESS = 0.88
+"""Of a typing error with the name that was meant, as difflib measures it: about one letter in ten differs."""
 
 
 def kept_name(name: str) -> bool:
@@ -88,59 +85,16 @@ def _unknown(view: View, name: str) -> Said:
 
 @lru_cache(maxsize=256)
 def _nearest(name: str, variables: tuple[str, ...], never_read: tuple[str, ...]) -> str:
-    """The known name that differs least, by at most two changes; empty where none or several do."""
-    if len(name) > _LONGEST_NAME:
+    """The known name that is most like it; empty where none is close, and where two are equally close."""
+    from difflib import SequenceMatcher, get_close_matches  # only here: most jobs make no such mistake
+
+    known, wanted = {_folded(one): one for one in (*variables, *never_read)}, _folded(name)
+    close = get_close_matches(wanted, known, n=2, cutoff=_LIKENESS)
+    if len({SequenceMatcher(None, one, wanted).ratio() for one in close}) < len(close):
         return ""
-    wanted = _folded(name)
-    letters = _letters(wanted)
-    best: list[str] = []
-    farthest = _FARTHEST if len(wanted) > _SHORT else 1
-    least = farthest + 1
-    for candidate in (*variables, *never_read):
-        folded, others = _known(candidate)
-        # One change moves at most two letters in or out: most names need no closer comparison.
-        if (letters ^ others).bit_count() > 2 * least:
-            continue
-        distance = edit_distance(wanted, folded, least + 1)
-        if distance < least:
-            best, least = [candidate], distance
-        elif distance == least <= farthest:
-            best.append(candidate)
-    return best[0] if len(best) == 1 else ""
+    return known[close[0]] if close else ""
 
 
 def _folded(name: str) -> str:
     """Case and underscores are what is mistyped most."""
     return name.upper().replace("_", "").replace("-", "")
-
-
-@lru_cache(maxsize=1024)
-def _known(name: str) -> tuple[str, int]:
-    folded = _folded(name)
-    return folded, _letters(folded)
-
-
-def _letters(folded: str) -> int:
-    """Which letters a name holds, as bits."""
-    bits = 0
-    for letter in folded:
-        bits |= 1 << (ord(letter) % 64)
-    return bits
-
-
-def edit_distance(first: str, second: str, limit: int = _FARTHEST + 1) -> int:
-    """Letters to insert, delete, change, or swap with the next; at most the limit."""
-    if abs(len(first) - len(second)) >= limit:
-        return limit
-    before: list[int] = []
-    row = list(range(len(second) + 1))
-    for place, letter in enumerate(first, start=1):
-        last, before, row = before, row, [place]
-        for other, wanted in enumerate(second, start=1):
-            cost = min(row[-1] + 1, before[other] + 1, before[other - 1] + (letter != wanted))
-            if place > 1 and other > 1 and letter == second[other - 2] and first[place - 2] == wanted:
-                cost = min(cost, last[other - 2] + 1)
-            row.append(cost)
-        if min(row) >= limit:
-            return limit
-    return min(row[-1], limit)

@@ -36,7 +36,6 @@ class NodeNetwork:
     dma_buf: bool | None
     """Whether NVIDIA's open kernel module is loaded, which gives GPU memory by dma-buf."""
     virtual: bool | None
-    """Whether this is a virtual machine."""
 
 
 def read_node_network(sysfs: Path, procfs: Path) -> NodeNetwork:

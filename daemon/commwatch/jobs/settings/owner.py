@@ -42,8 +42,6 @@ class Owner(msgspec.Struct, frozen=True, order=True):
 
 
 class OwnedProcesses(msgspec.Struct, frozen=True):
-    """The processes of one owner."""
-
     owner: Owner
     pids: tuple[int, ...]
 

@@ -36,7 +36,6 @@ class JobSettings(Tracker):
     """Plans the audits and keeps the last one, as bytes: few ever ask for it.
 
     Args:
-        store: knows the processes on the GPUs.
         own: our own processes that may be on a GPU.
         run_in: has the collector run after this number of seconds.
         monotonic: seconds.

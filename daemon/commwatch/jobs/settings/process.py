@@ -25,15 +25,12 @@ def printable(text: str) -> str:
 
 
 class View:
-    """Input of the rules."""
-
     def __init__(self, process: ProcessSettings, node: NodeFacts, known: KnownVariables) -> None:
         self.process, self.node, self.known = process, node, known
         self._settings = {one.name: one for one in process.settings}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names that are set."""
         return tuple(self._settings)
 
     def is_read(self, name: str) -> bool:
@@ -68,7 +65,6 @@ class View:
     def remark(
         self, code: RemarkCode, name: str, severity: SettingSeverity, words: str, next_step: str
     ) -> SettingRemark:
-        """A remark on a setting of this process."""
         found = self._settings.get(name)
         return SettingRemark(
             code, printable(name), severity, words, next_step,

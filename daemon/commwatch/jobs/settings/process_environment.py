@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 
 from commwatch.jobs.flight_recorder.files import series_of
 from commwatch.jobs.settings.conf_file import ConfFile, effective_settings, parse_conf_file
-from commwatch.jobs.settings.facts import Job, Origin, ProcessSettings, Setting
+from commwatch.jobs.settings.facts import Origin, ProcessSettings, Setting
 from commwatch.jobs.settings.names import kept_name, secret_name
 from commwatch.jobs.settings.records import UnreadProcess
 from commwatch.jobs.settings.rooted_files import RootedFiles, open_directory
@@ -88,8 +88,6 @@ def read_process_settings(
 
     Args:
         pids: of processes, such as those on a GPU.
-        known: all names.
-        procfs: usually ``/proc``.
         begin: called with each process before it is touched; where it says no, this one is not reached.
     """
     read, unread = [], []
@@ -120,8 +118,6 @@ def settings_of_environment(
 
     Args:
         environment: such as ``os.environ``.
-        known: all names.
-        root: where ``/etc/nccl.conf`` is looked for.
     """
     kept = {name: value for name, value in environment.items() if kept_name(name) or name in _LAUNCHER_NAMES}
     with _opened(root) as folder:
@@ -391,27 +387,23 @@ def _interfaces(folder: int) -> frozenset[str] | None:
 # --- the variables that its launcher (torchrun, Slurm, MPI) sets for its job ---
 
 
-def _launched(
-    variables: Mapping[str, str], user: int | None, network_namespace: str
-) -> tuple[str, Job | None, bool | None]:
+def _launched(variables: Mapping[str, str], user: int | None, network_namespace: str) -> tuple[str, str, bool | None]:
     """Rank and job, and whether the job runs on this node only, as the variables of a process say.
 
     A process without a rank belongs to no job: two programs that someone starts by hand in one allocation are not
     ranks of one job.
 
     Args:
-        variables: of the process.
-        user: its user id.
         network_namespace: distinguishes two jobs that both meet at ``localhost``.
     """
     rank = _number(variables, _RANK)
     parts = [variables.get(name, "") for name in _JOB]
-    job = None
+    job = ""
     if rank and any(parts):
         local = variables.get("MASTER_ADDR", "") in ("localhost", "127.0.0.1", "::1")
         identity = "\0".join((*parts, str(user), network_namespace if local else ""))
         # Only a digest is kept: the variables hold addresses.
-        job = Job(hashlib.sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()[:16])
+        job = hashlib.sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()[:16]
     return rank, job, _single_node(variables)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from commwatch.jobs.settings.facts import Job, NodeFacts, ProcessSettings
+from commwatch.jobs.settings.facts import NodeFacts, ProcessSettings
 from commwatch.jobs.settings.process import Said, View
 from commwatch.jobs.settings.records import SettingSeverity
 from commwatch.jobs.settings.variables import KnownVariables
@@ -19,9 +19,9 @@ def judge_ranks(processes: Sequence[ProcessSettings], node: NodeFacts, known: Kn
 
     Ranks whose launcher names no job are not compared.
     """
-    jobs: defaultdict[Job, list[ProcessSettings]] = defaultdict(list)
+    jobs: defaultdict[str, list[ProcessSettings]] = defaultdict(list)
     for process in processes:
-        if process.job is not None:
+        if process.job:
             jobs[process.job].append(process)
     for ranks in jobs.values():
         # Helpers that a rank starts inherit its rank.

@@ -59,8 +59,6 @@ BETWEEN_NODES: frozenset[str] = frozenset(
 
 
 class AuditOrder(msgspec.Struct, frozen=True, array_like=True):
-    """The worker's order."""
-
     pids: tuple[int, ...] = ()
     """Processes on the GPUs."""
     driver: DriverFacts = DriverFacts(note="nothing was read of the driver")
@@ -78,8 +76,6 @@ class UnreadProcess(msgspec.Struct, frozen=True):
 
 
 class SettingRemark(msgspec.Struct, frozen=True):
-    """A remark on one setting of some processes."""
-
     code: str
     """One of ``CODES``, or one of a later version."""
     variable: str
@@ -116,8 +112,6 @@ class JobProcess(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AuditRecord(msgspec.Struct, frozen=True):
-    """The outcome of one audit."""
-
     read: int = 0
     """How many processes, environments or files were judged."""
     unread: tuple[UnreadProcess, ...] = ()

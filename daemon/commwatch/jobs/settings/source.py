@@ -29,8 +29,6 @@ class NcclSettingsSource(Source):
 
     Args:
         order: JSON of an ``AuditOrder``; empty: there is nothing to audit.
-        sysfs: usually ``/sys``.
-        procfs: usually ``/proc``.
     """
 
     collectors = ("nccl_settings",)

@@ -77,7 +77,6 @@ class NameList:
         return name == entry if self.exact else name.startswith(entry)
 
     def selects(self, name: str) -> bool:
-        """Whether a name is used."""
         return any(self.fits(entry, name) for entry in self.names) != self.excludes
 
 
@@ -96,7 +95,6 @@ class AdapterList:
     ports: tuple[int | None, ...]
 
     def selects(self, port: RdmaPort) -> bool:
-        """Whether a port is used."""
         found = any(
             self.names.fits(entry, port.device) and number in (None, port.port)
             for entry, number in zip(self.names.names, self.ports, strict=True)

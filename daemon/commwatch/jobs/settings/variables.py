@@ -69,8 +69,6 @@ class Variable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class KnownVariables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All names that are known."""
-
     variables: dict[str, Variable]
     never_read: dict[str, str]
     """The replacement, by a name that no program reads."""

@@ -76,8 +76,6 @@ class MeasuredWayDocument(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class MeasuredPathDocument(msgspec.Struct, kw_only=True, frozen=True):
-    """Measurements of both directions of a path."""
-
     forward: MeasuredWayDocument | None
     """From source to target."""
     back: MeasuredWayDocument | None
@@ -113,8 +111,6 @@ class PathDocument(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class NodeDocument(msgspec.Struct, kw_only=True, frozen=True):
-    """One machine."""
-
     node: int
     driver_read: bool
     driver_note: str
@@ -133,8 +129,6 @@ class NodeDocument(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Document(msgspec.Struct, kw_only=True, frozen=True):
-    """The whole."""
-
     schema_version: int
     simulated: bool
     nodes: list[NodeDocument]
@@ -148,7 +142,6 @@ def document(
     """The document of a topology.
 
     Args:
-        topology: of this machine.
         simulated: none of it is real.
         problems: what could not be read.
         measured: between the GPUs, or why nothing is known.

@@ -65,7 +65,6 @@ def laid_over(topology: Topology, matrix: PairMatrix, now: float) -> Measured | 
     A GPU is found by its UUID; where one side does not know it, by its PCI address.
 
     Args:
-        topology: of this machine.
         matrix: of this machine, or of another one.
         now: seconds since 1970.
     """

@@ -124,13 +124,10 @@ class Cpu:
 
 
 End: TypeAlias = Gpu | Nic
-"""One end of a path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """One machine."""
-
     gpus: tuple[Gpu, ...] = ()
     """By index, those without one last."""
     nics: tuple[Nic, ...] = ()

@@ -35,7 +35,6 @@ class DriverFacts:
 
 
 def driver_facts(node: Node, problems: Iterable[str] = ()) -> DriverFacts:
-    """GPUs and links of a node."""
     refused: dict[str, set[frozenset[str]]] = {"nvlink": set(), "read": set()}
     for access, status in node.each(PeerAccess.status):
         if status in _REFUSED:

@@ -37,7 +37,6 @@ class PciPath:
     hops: tuple[str, ...] = ()
     """Devices below the lowest common ancestor, from one end up, then from the other up: each has a link upwards."""
     bridges: int = 0
-    """Bridges on the way."""
     common: str = ""
     """The lowest common ancestor; empty where the ends share none."""
     note: str = ""

@@ -83,7 +83,6 @@ def gpu_paths(
     """The GPUs of a probe and what should lie between them.
 
     Args:
-        node: has the GPUs.
         addresses: PCI addresses by rank.
         expected_links: NVLinks that each GPU should have, by PCI address, as learned; for a GPU without an entry,
             those that are active. Of a link that is down the driver does not report where it led: see

@@ -22,8 +22,6 @@ _CPU_INFO_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PciFacts:
-    """One PCI function."""
-
     address: str
     role: Literal["gpu", "nic", "nvswitch", "bridge"]
     ancestors: tuple[str, ...]
@@ -39,8 +37,6 @@ class PciFacts:
 
 @dataclass(frozen=True, slots=True)
 class SysfsFacts:
-    """All that was read of one machine."""
-
     devices: tuple[PciFacts, ...]
     """GPUs, NICs, NVSwitches and the bridges above them, by address."""
     numa_nodes: tuple[NumaNode, ...]

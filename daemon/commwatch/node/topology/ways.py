@@ -63,8 +63,6 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class PairWay:
-    """The way of one ordered pair."""
-
     passages: tuple[Passage, ...]
     peers: str
     """Ways with the same text should carry the same: path class and what the links on it can do."""

@@ -76,8 +76,6 @@ class Scaling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """The GPU of one rank."""
-
     gpu: str
     """NVML index; empty where the driver has none."""
     uuid: str
@@ -86,8 +84,6 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one cycle."""
-
     probe: str
     measure: Measure
     backend: Backend

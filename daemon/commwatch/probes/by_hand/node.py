@@ -129,7 +129,6 @@ class NodeByHand:
     # --- as the gate and the watch have it read ---
 
     def is_driver_expected(self) -> bool:
-        """Whether an NVIDIA driver is here."""
         return self.driver
 
     def stuck_readers(self) -> int:

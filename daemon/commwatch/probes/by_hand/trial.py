@@ -31,8 +31,6 @@ _SETTING = re.compile(r"(NCCL_[A-Z0-9_]+)=(\S{1,200})")
 
 
 class SettingGain(msgspec.Struct, frozen=True, kw_only=True):
-    """One step without and with the settings."""
-
     probe: str
     operation: Operation
     purpose: Purpose

@@ -84,7 +84,6 @@ def rank_environment(plan: CyclePlan, rank: int, folder: Path, own: Mapping[str,
     NCCL still reads /etc/nccl.conf, as the jobs of this node do.
 
     Args:
-        rank: which of its ranks.
         folder: the cycle's private folder; home and temporary folder of the rank.
         own: the daemon's environment; a few names are taken from it.
     """

@@ -358,7 +358,6 @@ class Launcher:
         """Nothing is started.
 
         Args:
-            procfs: where processes show their state.
             python: another interpreter for ranks that need torch (``probes.python``).
             rank_command: command line of a rank process on our own; empty: the usual one.
             temporary: folder for the private folders of the cycles; the system's by default.
@@ -404,7 +403,6 @@ class Launcher:
         """Run one cycle to its end; no process, file or port is left, but for ranks that are stuck in the kernel.
 
         Args:
-            plan: what the ranks do.
             watch: checks the node before the ranks start, before each gate, and periodically; receives the process ids
                 of our ranks. If it raises, the node is not known to be free, and the cycle yields.
             progress: called with each phase that all ranks have reached, in order, and with each step.

@@ -24,8 +24,6 @@ _LONGEST_WORDS = 1200
 
 
 class RankState(Protocol):
-    """A rank after its cycle."""
-
     @property
     def rank(self) -> int: ...
     @property

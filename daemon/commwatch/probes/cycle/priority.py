@@ -29,7 +29,6 @@ def let_others_go_first(pid: int, procfs: Path = _OWN) -> None:
 
     Args:
         pid: the process. Where it, or what would have to be set, is not there or is refused, nothing happens.
-        procfs: another one for tests.
     """
     with suppress(OSError):
         os.sched_setaffinity(pid, _CPUS)
@@ -66,7 +65,6 @@ def near_cpus(pci_address: str, sysfs: Path) -> frozenset[int]:
 
     Args:
         pci_address: ``0000:17:00.0``.
-        sysfs: root of sysfs.
     """
     try:
         text = (sysfs / "bus/pci/devices" / pci_address / "local_cpulist").read_text()

@@ -277,7 +277,6 @@ def make_call(step: Step, rank: int, group: Any, buffers: Buffers) -> Call:
 
     Args:
         step: one in which the rank takes part.
-        rank: in the cycle.
         group: process group of the step's members; None for all ranks.
         buffers: zeros, as large as the step needs.
     """

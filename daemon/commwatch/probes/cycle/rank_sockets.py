@@ -107,7 +107,6 @@ class SocketGroup:
         return stayed_zero and exact
 
     def close(self) -> None:
-        """Close the connections."""
         for one in (*self._small, *self._large):
             one.close()
 

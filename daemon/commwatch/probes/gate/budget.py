@@ -59,7 +59,6 @@ def expected_gpu_seconds(cycles: Iterable[Occupied], gpus: int, steps: int) -> f
 
     Args:
         cycles: of this probe, the oldest first.
-        gpus: GPUs that it occupies.
     """
     last = [cycle.gpu_seconds for cycle in cycles][-5:]
     return median(last) if last else first_guess_seconds(steps) * gpus

@@ -44,8 +44,6 @@ _NO_COLLECTIVES = (
 
 @dataclass(frozen=True, slots=True)
 class GateFacts:
-    """All facts for the decision."""
-
     enabled: bool = True
     is_recording: bool = False
     """The node is a recording, and no file of faults is named."""

@@ -30,8 +30,6 @@ _START_SECONDS = 2.0
 
 
 class Allocation(msgspec.Struct, frozen=True):
-    """Devices that a container has."""
-
     pod: str
     """``namespace/name``."""
     resource: str

@@ -21,8 +21,6 @@ _INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 
 
 class Daemons(NamedTuple):
-    """The schedulers' daemons that run here."""
-
     slurmd: tuple[str, ...] = ()
     """Its command line; empty where it does not run."""
     kubelet: bool = False

@@ -122,7 +122,6 @@ async def ask_slurm(cgroups: Path, name: str, deadline: float) -> SchedulerAnswe
     """Whether Slurm has a job on this node.
 
     Args:
-        cgroups: usually ``/sys/fs/cgroup``.
         deadline: seconds for ``scontrol``.
     """
     jobs = job_cgroups(cgroups)
@@ -190,7 +189,6 @@ def why_not_drained(text: str, name: str, host: str) -> str | None:
 
     Args:
         text: what ``scontrol show node NAME`` printed.
-        host: of the machine that we run on.
     """
     node = parse_node(text)
     if node is None or node.name != name or len(re.findall(r"^\s*NodeName=", text, re.MULTILINE)) != 1:

@@ -107,7 +107,6 @@ class NodeWatch:
             gpus: the GPUs of the node; None for a cycle that touches none.
             read_processes: reads ``PROCESS_COLLECTOR`` into the store of that view now.
             cgroups: where Slurm's jobs appear, usually ``/sys/fs/cgroup``; None if Slurm is not asked.
-            procfs: where the processes of the node show.
             now: wall clock seconds since 1970.
             monotonic: the clock of the readings.
         """
@@ -171,7 +170,6 @@ def job_cgroup_root(settings: Config, backend: Backend, scheduler: SchedulerFact
     """The root of the cgroups of Slurm's jobs for a cycle's checks; None if Slurm is not asked.
 
     Args:
-        settings: gate and root of sysfs.
         backend: of the cycle; a simulated one disturbs no job.
     """
     if backend == "simulated" or scheduler.ignored or not asks_slurm(settings.probes.gate, slurmd=scheduler.slurmd):

@@ -14,10 +14,6 @@ from commwatch.units import format_percent, format_rate, format_seconds
 def factor(operation: str, ranks: int) -> float:
     """Bus bandwidth over algorithm bandwidth (nccl-tests, doc/PERFORMANCE.md).
 
-    Args:
-        operation: as in ``commwatch.probes.plan.Operation``.
-        ranks: that take part.
-
     Raises:
         ValueError: no such operation, or a collective of no rank.
     """

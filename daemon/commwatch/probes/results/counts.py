@@ -99,7 +99,6 @@ class LatencyHistogram:
         self._sum = 0.0
 
     def observe(self, seconds: float) -> None:
-        """Take in one latency."""
         self._counts[bisect_left(BUCKETS_SECONDS, seconds)] += 1
         self._sum += seconds
 

@@ -26,8 +26,6 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class SpikeRule:
-    """When a latency is a spike."""
-
     deviations: float
     """A spike is above the median by more than this number of median absolute deviations, and"""
     ratio: float
@@ -80,7 +78,6 @@ def spike_limit(baseline: Baseline | None, rule: SpikeRule) -> float | None:
 
 
 def is_spike(latency: float, baseline: Baseline | None, rule: SpikeRule) -> bool:
-    """Whether a latency is above the limit."""
     limit = spike_limit(baseline, rule)
     return limit is not None and latency > limit
 

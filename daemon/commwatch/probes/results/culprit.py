@@ -108,7 +108,6 @@ def find_suspects(
     Args:
         matrices: the last ones, oldest first, all still current; those before the last that are not comparable with
             it end the row.
-        parts: of the same endpoints.
         past: the usual times of the cells; ignored if they are of another series.
         firm_expected: the expected bandwidths are configured or a reference: then a class of ways that is slow as a
             whole counts from the first day on.

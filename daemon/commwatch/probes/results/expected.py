@@ -48,8 +48,6 @@ class ExpectedLatency:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The expected bandwidth of a probe."""
-
     bytes_per_second: PositiveRate
     """Bus bandwidth."""
     source: ExpectedSource
@@ -64,8 +62,6 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """The path of an operation."""
-
     bytes_per_second: float
     step_seconds: float
     basis: str
@@ -83,7 +79,6 @@ def expected_of_step(
         step: of a cycle whose ranks have a GPU each.
         paths: between these GPUs; None if they are not known.
         configured: the operator's own number, bytes per second; it wins.
-        backend: what the ranks run on.
     """
     if step.purpose in ("latency", "work"):
         return None
@@ -238,7 +233,6 @@ def expected_latency(step: Step, paths: GpuPaths | None, *, backend: Backend) ->
     Args:
         step: of a cycle whose ranks have a GPU each.
         paths: between these GPUs; None if they are not known.
-        backend: what the ranks run on.
     """
     count = len(step.members)
     if backend == "gloo" or paths is None or count < 2 or step.size_bytes > _SMALL_BYTES:

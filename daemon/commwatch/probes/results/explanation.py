@@ -51,8 +51,6 @@ class SearchRule:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """One candidate of the best explanation."""
-
     candidate: Candidate
     slowness: float
     """Logarithm of time over what it should be."""

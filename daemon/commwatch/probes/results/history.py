@@ -20,8 +20,6 @@ Ranks: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 
 
 class GpuName(NamedTuple):
-    """Label values of a GPU."""
-
     gpu: str
     """NVML index."""
     pci_bus_id: str
@@ -68,8 +66,6 @@ class CopyRate(msgspec.Struct, frozen=True):
 
 
 class SlowestRank(msgspec.Struct, frozen=True):
-    """The rank that took longest."""
-
     rank: Ranks
     pci_bus_id: str
     """Empty without GPUs."""

@@ -102,7 +102,6 @@ def parts_of(around: PairSurroundings) -> Parts:
 
 
 def matrix_of(result: Measured, plan: CyclePlan, around: PairSurroundings) -> PairMatrix:
-    """The matrix of a cycle over pairs."""
     latency: dict[Cell, float] = {}
     one_way: dict[Cell, float] = {}
     both_ways: dict[Cell, float] = {}

@@ -45,7 +45,6 @@ def broken_off(error: Exception, now: float, occupied_seconds: float = 0.0) -> F
     """The outcome of a cycle that commwatch itself could not complete.
 
     Args:
-        error: that ended it.
         now: seconds since 1970.
         occupied_seconds: for which ranks may have held their GPUs.
     """

@@ -16,7 +16,6 @@ def name_of(endpoint: PairEndpoint) -> str:
 
 
 def names_of(endpoints: Iterable[PairEndpoint]) -> tuple[str, ...]:
-    """The names of all ends."""
     return tuple(map(name_of, endpoints))
 
 

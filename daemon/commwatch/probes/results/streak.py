@@ -27,7 +27,6 @@ class Streak(msgspec.Struct, frozen=True):
         return Streak(self.count + 1 if in_a_row else 1, now)
 
     def good(self) -> Streak:
-        """After a good result."""
         return Streak()
 
 

@@ -65,9 +65,6 @@ class EthtoolSource(Source):
     whether priority flow control is on or off, their pauses are left out until one of the interface's is not zero.
 
     Args:
-        sysfs: where ``class/net`` is.
-        settings: which interfaces are read.
-        call: stands in for ``fcntl.ioctl``.
         drivers: the tables, by the name of the driver.
     """
 
@@ -114,7 +111,6 @@ class EthtoolSource(Source):
         return batch
 
     def close(self) -> None:
-        """Close the socket."""
         if self._calls is not None:
             self._calls.close()
             self._calls = None

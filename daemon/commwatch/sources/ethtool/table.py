@@ -15,8 +15,6 @@ _LANES = 8
 
 @dataclass(frozen=True, slots=True)
 class CounterRow:
-    """One statistic of a driver."""
-
     name: str
     """As the driver spells it; ``N`` stands for a number from 0, which becomes the last label."""
     metric: str

@@ -119,7 +119,6 @@ class ByteCount:
 
         Args:
             rate: bytes per second between the samples; None where it was not read.
-            seconds: time between the samples.
             answer: return code and value of the driver's own count.
         """
         count = _number(answer)

@@ -29,9 +29,7 @@ class Group:
         """Prepare the reading.
 
         Args:
-            gpu: the GPU.
             rows: its counters, all of one collector.
-            places: its links.
         """
         series: list[Series] = []
         requests: list[tuple[int, int, int]] = []

@@ -35,10 +35,7 @@ def read_gpu_identity(
     """Identity of a GPU and of its links.
 
     Args:
-        gpu: the GPU.
-        plan: its plan.
         states: what ``link_states`` gave for it just now.
-        monotonic: the clock.
 
     Raises:
         GpuGone, SourceUnavailable: as for ``Gpu.note``.

@@ -92,7 +92,6 @@ def make_plan(
     """Try every counter on a GPU once and prepare the reading of those that it has and that are wanted.
 
     Args:
-        gpu: the GPU to try.
         time: monotonic seconds now.
         states: what ``link_states`` gave for it.
         earlier: the plan before, whose GPM samples are gone on with.

@@ -93,5 +93,4 @@ class PcieSamples(NvmlSource):
 
 
 def make_source(origin: Origin) -> PcieSamples:
-    """The samples of this node."""
     return of_node(PcieSamples, origin)

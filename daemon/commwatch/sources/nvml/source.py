@@ -320,7 +320,6 @@ class NvmlSource(Source):
 
 
 def make_source(origin: Origin) -> NvmlSource:
-    """The driver of this node."""
     return of_node(NvmlSource, origin)
 
 

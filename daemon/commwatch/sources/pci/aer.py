@@ -71,8 +71,6 @@ _LABEL_OF: Final = {spelling.encode(): label for label, spellings in ERROR_NAMES
 
 
 class Counts(NamedTuple):
-    """The counts in one file of a device."""
-
     total: int | None
     """As the kernel gives it; it need not be the sum of the named errors, several of which may come in one message."""
     named: Mapping[str, int]
@@ -154,7 +152,6 @@ class AerDevice:
 
     Args:
         home: directory of the device in sysfs.
-        address: PCI address.
         role: as on the metrics; of a ``root_port`` the messages that it took are read as well.
     """
 

@@ -23,7 +23,6 @@ class Gids(NamedTuple):
     """The contents of a GID table."""
 
     filled: int
-    """Entries that are filled."""
     lowest: Mapping[str, int]
     """Lowest index of each kind: ``infiniband``, ``roce_v1``, ``roce_v2_ipv4``, ``roce_v2_ipv6`` and
     ``roce_v2_link_local``; of other link layers, and of iWARP, only the number is known."""
@@ -43,7 +42,6 @@ def kind_of(gid: str, gid_type: bytes, link_layer: str) -> str:
     Args:
         gid: as ``parse_gid`` gives it.
         gid_type: the entry of ``gid_attrs/types``: ``IB/RoCE v1`` or ``RoCE v2``.
-        link_layer: of the port.
     """
     if link_layer == "InfiniBand":
         return "infiniband"
@@ -60,7 +58,6 @@ def read_gids(port: str, link_layer: str) -> Gids | None:
     """The table of a port; None where there is none. The kernel answers from memory, not from the adapter.
 
     Args:
-        port: its directory.
         link_layer: of the port; empty for iWARP, whose GIDs have no kind.
     """
     if not os.path.isdir(f"{port}/gids"):

@@ -15,7 +15,6 @@ class Place(NamedTuple):
     device: str
     """Name of the RDMA device, as a label."""
     port: str
-    """Number of the port."""
     home: str
     """Directory of the device."""
     is_only: bool
@@ -28,7 +27,6 @@ class Place(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Directory of the port."""
         return f"{self.home}/ports/{self.port}"
 
 

@@ -38,8 +38,6 @@ class PortGone(Exception):
 
 
 class PortReading(NamedTuple):
-    """The result of one reading of a port."""
-
     readings: DeviceReadings
     absence: Absence | None
     """The first thing that went wrong, if any."""
@@ -65,7 +63,6 @@ class Port:
     """Reads one port.
 
     Args:
-        place: its location in sysfs.
         opt_in: requested metrics among those that are read only on request.
         hidden: metrics that are read only on request.
         clock: monotonic seconds.

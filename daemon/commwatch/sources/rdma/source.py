@@ -64,7 +64,6 @@ class RdmaSource(Source):
     alone are left alone.
 
     Args:
-        sysfs: usually ``/sys``.
         opt_in: metrics to read of those that are left out otherwise.
         clock: monotonic seconds.
     """
@@ -170,5 +169,4 @@ def _states(supported: Sequence[frozenset[str]]) -> dict[Series, int]:
 
 
 def make_source(origin: Origin) -> RdmaSource:
-    """The RDMA ports of this node."""
     return RdmaSource(origin.sysfs, origin.opt_in, origin.monotonic)

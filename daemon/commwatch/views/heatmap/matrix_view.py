@@ -26,8 +26,6 @@ def view_of(matrix: PairMatrix, quantity: Quantity, *, relative: bool, low_ratio
     """The picture of one matrix.
 
     Args:
-        matrix: what was measured.
-        quantity: which part of it.
         relative: in percent of what should be there, not in absolute units.
         low_ratio: a bandwidth below this share of the expected one is marked.
     """

@@ -17,7 +17,6 @@ def heatmap_lines(view: View, *, coloured: bool, width: int | None = None) -> It
     """The picture as lines.
 
     Args:
-        view: what is drawn.
         coloured: styles will be seen: then the scale of the colours is shown too.
         width: columns of the terminal, over which a large matrix is cut into blocks; None where nothing limits it.
     """

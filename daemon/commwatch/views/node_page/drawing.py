@@ -58,7 +58,6 @@ def picture(fabric: Fabric) -> str:
 
 
 def _legend(fabric: Fabric) -> str:
-    """The legend of lines and signs."""
     rows = [("pcie good", "PCIe"), ("cpu", "through the CPU")]
     if any(gpu.links for gpu in fabric.gpus):
         rows = [("nv u0", "NVLink, idle"), ("nv u3", "in use: the heavier, the more"), ("nv bad", "✕ down"),

@@ -20,8 +20,6 @@ _MOST_NAMED = 4
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One NVLink of a GPU."""
-
     number: str
     level: str
     """good: up; bad, warn, info: something is wrong; off: neither up nor expected; unknown: not read."""
@@ -90,8 +88,6 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """The whole picture."""
-
     branches: Sequence[Branch]
     """By PCI address."""
     switches: Sequence[Switch]

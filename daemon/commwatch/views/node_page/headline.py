@@ -25,7 +25,6 @@ _SIGNS: Final = {"good": "✓", "warn": "!", "bad": "✕"}
 
 
 def sign_of(word: str) -> str:
-    """The sign of a verdict."""
     return _SIGNS.get(_LEVELS.get(word, ""), "–")
 
 

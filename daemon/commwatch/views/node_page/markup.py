@@ -34,12 +34,10 @@ def tag(level: str, words: str) -> str:
 
 
 def cell(value: str) -> str:
-    """A cell with a text."""
     return f"<td>{text(value) or ABSENT}</td>"
 
 
 def number(value: str) -> str:
-    """A cell with a number."""
     return f'<td class="n">{value}</td>'
 
 
@@ -65,9 +63,6 @@ def table(
     """A section with a table; a column whose heading begins with # holds numbers. The first cell names the row.
 
     Args:
-        identity: of the heading.
-        title: the heading.
-        headings: of the columns.
         rows: cells as HTML.
         empty: the text in place of a table without rows.
         stacks: whether the cells of a row are stacked on a phone, each with its heading.

@@ -25,13 +25,7 @@ REFRESH_SECONDS: Final = 10
 
 
 class NodePage:
-    """The page of a node in its two forms, by path.
-
-    Args:
-        snapshot: The current one of the node.
-        status: The page's contents besides the snapshot.
-        telemetry_path: Where the metrics are.
-    """
+    """The page of a node in its two forms, by path."""
 
     def __init__(self, snapshot: Callable[[], Snapshot], status: Callable[[], Status], telemetry_path: str) -> None:
         self._node = Node()
@@ -53,9 +47,6 @@ def render_node_page(node: Node, status: Status, telemetry_path: str, *, refresh
     """The page as HTML.
 
     Args:
-        node: at this moment.
-        status: the page's contents besides the node.
-        telemetry_path: where the metrics are.
         refreshes: whether the browser is to load it again by itself.
     """
     word = status.verdict.word

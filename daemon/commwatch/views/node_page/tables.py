@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timezone
 from typing import Literal, TypeVar
 
 from commwatch.node.xids import meanings
+from commwatch.units import utc
 from commwatch.views.node_page.marks import Marks, port_mark, worst_mark
 from commwatch.views.node_page.markup import ABSENT, cell, judged, level_of, number, percent, table, text
 from commwatch.views.node_page.records import Mark
@@ -149,7 +149,7 @@ def driver_events(node: Node) -> Iterator[tuple[str, str]]:
     """Each GPU and NVSwitch that had events, and how often each code came since the totals began."""
     for gpu, codes in _codes(node, Gpu.xids, "xid").items():
         latest = gpu.last_xid_timestamp_seconds
-        when = "" if latest is None else f", last {_moment(latest)}"
+        when = "" if latest is None else f", last {utc(latest)}"
         yield f"GPU{gpu.index} ({gpu.address})", f"Xid {codes}{when}"
     for switch, codes in _codes(node, NvSwitch.sxids, "sxid").items():
         yield f"NVSwitch {switch.address}", f"SXid {codes}"
@@ -164,7 +164,3 @@ def _codes(node: Node, column: KeyedColumn[_Device], kind: Literal["xid", "sxid"
             name = f": {known.name}" if known else ""
             found.setdefault(device, []).append(f"{code}{name} ({count:g} ×)")
     return {device: ", ".join(codes) for device, codes in found.items()}
-
-
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -20,8 +20,6 @@ class Documents(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The content to display."""
-
     source: str
     """Who is asked: a host name, or the address of an endpoint."""
     thresholds: Thresholds

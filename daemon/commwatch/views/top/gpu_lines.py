@@ -24,7 +24,6 @@ NVLINK_ERRORS = (
 
 
 def gpu_lines(node: Node, first: Node | None, width: int) -> Iterator[Line]:
-    """A table with one row for each GPU that is or was here."""
     yield from section("GPUs", "tx/rx in % of capacity; errors so far +new")
     gpus = node.gpus
     if not gpus:

@@ -37,7 +37,6 @@ class Looking:
         """Seconds between the daemon's clock and ``monotonic``; None before the first answer."""
 
     def answered(self, documents: Documents) -> None:
-        """Take an answer."""
         self._answered_at = self._monotonic()
         ahead = documents.snapshot.time - self._answered_at
         if self._ahead is None or abs(ahead - self._ahead) >= _CLOCK_SECONDS:

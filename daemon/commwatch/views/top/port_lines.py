@@ -38,7 +38,6 @@ def rdma_lines(node: Node, first: Node | None, width: int) -> Iterator[Line]:
 
 
 def interface_lines(node: Node, first: Node | None, width: int) -> Iterator[Line]:
-    """A table of the network interfaces."""
     interfaces = node.interfaces
     if not interfaces:
         return

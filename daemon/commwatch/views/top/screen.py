@@ -41,8 +41,6 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """A whole terminal."""
-
     lines: tuple[Line, ...]
     """At most as many as the terminal has rows; the last one may be narrower than the terminal, none is wider."""
     offset: int
@@ -55,7 +53,6 @@ def page_lines(view: View, width: int, now: float) -> list[Line]:
     """All that is to be said, however long: for a screen that is not scrolled.
 
     Args:
-        view: what is shown.
         width: in columns.
         now: seconds since 1970 by the daemon's clock.
     """
@@ -66,7 +63,6 @@ def screen(view: View, place: Place, size: tuple[int, int], now: float) -> Scree
     """The content of a terminal of a given size.
 
     Args:
-        view: what is shown.
         place: what of it.
         size: columns and rows.
         now: seconds since 1970 by the daemon's clock.

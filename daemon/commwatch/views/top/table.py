@@ -81,7 +81,6 @@ def sums(node: Node | None, columns: Iterable[AnyColumn], of: Callable[[Any], Pa
 
     Args:
         node: None: nothing is known.
-        columns: the counters.
         of: the part that has them together, such as the GPU of a link.
     """
     total: dict[Part, float] = {}

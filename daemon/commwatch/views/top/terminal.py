@@ -83,7 +83,6 @@ class Terminal:
         """Show lines, one for each row; nothing is written where the same is there already.
 
         Args:
-            lines: of the screen.
             again: whatever is there may be of something else.
 
         Raises:

@@ -37,8 +37,6 @@ class SimulatedProbeFailure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One entry of the file."""
-
     kind: str
     start: float
     """Seconds since the node started."""
@@ -90,8 +88,6 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of fault."""
-
     target: Target
     help: str
     """The effect, as ``commwatch simulate --list`` prints it."""

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 import yaml
 
 from commwatch.config.user_loader import UserLoader
-from commwatch.errors import ConfigError
+from commwatch.errors import ConfigError, did_you_mean
 from commwatch.units import parse_duration
 from commwatch_rehearsal.simulation.faults.fault import TARGET_KEYS, Fault, Kind, Target
 from commwatch_rehearsal.simulation.faults.kinds import KINDS
@@ -30,7 +30,6 @@ def parse_faults(text: str, file: str, preset: Preset, started_at: float, writte
 
     Args:
         text: YAML, a list of mappings; empty for no faults.
-        file: name of the file, for errors.
         preset: the node; a fault must strike something that it has.
         started_at: when the node started, seconds since 1970.
         written_at: when the file was written, seconds since 1970; an entry without ``at`` holds from then on.
@@ -92,7 +91,8 @@ class _Entry:
             raise ConfigError(self._file, self._line, "fault", "is missing")
         kind = KINDS.get(name)
         if kind is None:
-            raise self._error("fault", f"unknown kind {name!r}; {_hint(name)}commwatch simulate --list shows all")
+            hint = f"{did_you_mean(name, KINDS)} commwatch simulate --list shows all".strip()
+            raise self._error("fault", f"unknown kind {name!r}; {hint}")
         self._refuse_unknown_keys(name, kind)
         start, end = self._times(started_at, written)
         struck = self._target(name, kind.target, preset)
@@ -240,14 +240,6 @@ class _Entry:
 
     def _error(self, key: str, problem: str) -> ConfigError:
         return ConfigError(self._file, self._texts[key][1], key, problem)
-
-
-def _hint(name: str) -> str:
-    """The kind that may have been meant."""
-    import difflib  # only here: this module is imported by every process of a simulated node
-
-    close = difflib.get_close_matches(name, KINDS, n=1)
-    return f"did you mean {close[0]}? " if close else ""
 
 
 def _moment(text: str, started_at: float) -> float:

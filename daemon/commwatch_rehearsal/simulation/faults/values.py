@@ -21,8 +21,6 @@ def whole(text: str, low: int, high: int) -> int:
 
 
 def number(low: float, high: float) -> Setting:
-    """A number within limits."""
-
     def parse(text: str) -> float:
         if not _NUMBER.fullmatch(text) or not low <= float(text) <= high:
             raise ValueError(f"expected a number from {low:g} to {high:g}, got {text!r}")
@@ -32,7 +30,6 @@ def number(low: float, high: float) -> Setting:
 
 
 def whole_number(low: int, high: int) -> Setting:
-    """A whole number within limits."""
     return Setting(lambda text: float(whole(text, low, high)), f"{low} to {high}")
 
 

@@ -41,8 +41,6 @@ class NVLinkModel:
 
 @dataclass(frozen=True, slots=True)
 class GpuModel:
-    """The model of all GPUs of a node."""
-
     name: str
     architecture: int
     """Code of ``nvmlDeviceGetArchitecture``: 7 = Ampere, 9 = Hopper, 10 = Blackwell."""
@@ -59,7 +57,6 @@ class GpuModel:
     pcie_peer_access: bool = True
     """Whether GPUs may reach each other over PCIe; GeForce drivers refuse it."""
     mig: bool = False
-    """Whether the GPU can be split by MIG."""
     pcie_background_bytes_per_second: float = 2e5
     """Traffic over PCIe, each direction, on a node without a job."""
     nvlink: NVLinkModel | None = None
@@ -67,8 +64,6 @@ class GpuModel:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU in its slot."""
-
     pci_address: str
     """As sysfs spells it: ``0000:17:00.0``."""
     uuid: str
@@ -78,8 +73,6 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class PciDevice:
-    """One device of the PCIe tree."""
-
     address: str
     parent: str
     """Address of the bridge above, or ``pciDDDD:BB`` for a device on a host bridge."""
@@ -111,8 +104,6 @@ class EthernetInterface:
 
 @dataclass(frozen=True, slots=True)
 class RdmaPort:
-    """One port of an RDMA device."""
-
     device: str
     """As ``/sys/class/infiniband`` names it: ``mlx5_0``."""
     port: int
@@ -131,8 +122,6 @@ class RdmaPort:
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """One simulated node."""
-
     name: str
     model: GpuModel
     gpus: tuple[Gpu, ...]

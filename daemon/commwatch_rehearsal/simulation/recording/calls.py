@@ -39,7 +39,6 @@ def question(
     """The arguments of a call.
 
     Args:
-        function: its name.
         arguments: as the binding hands them over.
         number: the small number of a GPU's handle; 0 for any other pointer.
         text: replaces names in a text.

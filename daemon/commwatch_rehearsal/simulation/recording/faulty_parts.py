@@ -206,7 +206,6 @@ class FaultyFiles:
 
     @staticmethod
     def _comms(side: _Side) -> list[str]:
-        """The names of the processes."""
         return [content for path, content in side.sheet.contents.items() if path.endswith("/comm")]
 
     def _past(self, path: str) -> tuple[float, list[Span]]:

@@ -17,6 +17,7 @@ import msgspec
 from commwatch.errors import ConfigError, UsageError
 from commwatch.regular_file import read_regular
 from commwatch.sources.ethtool.abi import MOST_STATISTICS, NAME_BYTES
+from commwatch.state.replace import NEW_FILE
 from commwatch_rehearsal.simulation.recording.lines import (
     ANSWERS,
     FORMAT,
@@ -36,7 +37,6 @@ from commwatch_rehearsal.simulation.recording.lines import (
 )
 
 ENDING: Final = ".cwrec"
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_PACKED: Final = 64 * 2**20
 _MOST_BYTES: Final = 128 * 2**20
 _LONGEST_LINE: Final = 4 * 2**20
@@ -64,7 +64,7 @@ class RecordingFile:
     def __init__(self, path: Path, head: Head) -> None:
         self.path = path
         try:
-            self._file = os.fdopen(os.open(path, _NEW, 0o600), "wb")
+            self._file = os.fdopen(os.open(path, NEW_FILE, 0o600), "wb")
         except FileExistsError:
             raise UsageError(f"-o {path}: exists already, and a recording replaces nothing; name another") from None
         except OSError as error:

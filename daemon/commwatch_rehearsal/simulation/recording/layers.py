@@ -55,7 +55,6 @@ _LINK_COMMANDS: Final = {GSSET_INFO: "count", GSTRINGS: "names", GSTATS: "number
 
 
 def error_name(error: OSError) -> str:
-    """The name of its number."""
     return errno.errorcode.get(error.errno or 0, "EIO")
 
 
@@ -63,8 +62,6 @@ class Tape:
     """Takes the answers from the layers: one that repeats the last one of its question is only counted.
 
     Args:
-        file: the recording.
-        names: the replacements.
         clock: monotonic seconds.
     """
 
@@ -383,7 +380,6 @@ class RecordingLog:
             raise
 
     def read(self) -> bytes | None:
-        """See ``LogDevice.read``."""
         tape = self._tape
         at, since = tape.at, time.perf_counter()
         try:
@@ -404,7 +400,6 @@ class RecordingLog:
         return record
 
     def close(self) -> None:
-        """See ``LogDevice.close``."""
         self._log.close()
 
 

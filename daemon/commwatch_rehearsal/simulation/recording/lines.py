@@ -40,8 +40,6 @@ class Timed(Line, frozen=True):
 
 
 class Head(Line, tag="recording", frozen=True):
-    """The first line."""
-
     format: int
     commwatch: Name
     """Version that recorded."""
@@ -68,16 +66,12 @@ class Fields(Timed, tag="fields", kw_only=True, frozen=True):
 
 
 class Metrics(Timed, tag="gpm", kw_only=True, frozen=True):
-    """nvmlGpmMetricsGet."""
-
     gpu: Count
     code: Code = 0
     metrics: tuple[Metric, ...] = ()
 
 
 class Event(Timed, tag="event", kw_only=True, frozen=True):
-    """An event of nvmlEventSetWait_v2."""
-
     gpu: Count
     kind: int
     data: int
@@ -144,8 +138,6 @@ class Hung(Line, tag="hung", frozen=True):
 
 
 class End(Line, tag="end", frozen=True):
-    """The last line."""
-
     seconds: Annotated[float, Meta(gt=0, le=LONGEST_SECONDS)]
     lines: Count
     """Those before it."""

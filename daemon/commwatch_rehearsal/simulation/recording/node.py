@@ -36,18 +36,11 @@ class Track(Generic[_T]):
         self._answers: list[_T] = []
 
     def add(self, at: float, answer: _T) -> None:
-        """Add a later one."""
         self._times.append(at)
         self._answers.append(answer)
 
     def at(self, moment: float) -> _T:
-        """The answer at a time."""
         return self._answers[max(0, bisect_right(self._times, moment) - 1)]
-
-    @property
-    def last(self) -> _T:
-        """The latest one."""
-        return self._answers[-1]
 
 
 def tracks() -> defaultdict[Hashable, Track[_T]]:
@@ -77,7 +70,6 @@ class RecordedNode:
     """A node as it was recorded; after the end of the recording it stays as it was last.
 
     Args:
-        path: of the recording.
         faults_file: file of the faults that are laid on the recorded answers; None: none.
         started_at: when the recording begins to play, seconds since 1970.
         clock: the time now, seconds since 1970.

@@ -43,8 +43,6 @@ _PATIENCE_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The outcome of a recording."""
-
     size: int
     """Bytes."""
     hung: tuple[str, ...]
@@ -106,11 +104,8 @@ def record(config: Config, path: Path, seconds: float, *, keep_names: bool, node
 
     Args:
         config: where the node shows itself, and how often its sources are read.
-        path: of the file.
-        seconds: how long.
         keep_names: replace no names.
         node: the simulated node, whose driver is installed in this process; None: the real one.
-        plan: its files.
         handed_log: descriptor of the kernel log that this process was given.
 
     Raises:

@@ -40,7 +40,6 @@ class ProcfsTree:
     """Keeps the files beneath a directory up to date; writes only what changed.
 
     Args:
-        preset: the node.
         identity: of this node, so that its boots have unique names.
     """
 
@@ -56,7 +55,6 @@ class ProcfsTree:
 
         Args:
             root: what ``--path.procfs`` would name; an empty directory, or one that this wrote before.
-            hardware: the node's parts.
             time: seconds since the node started.
             only_missing: make what is not there, and leave the rest to the process that keeps it up to date.
         """

@@ -35,7 +35,6 @@ class SysfsTree:
 
         Args:
             root: what ``--path.sysfs`` names; an empty directory, or one that this preset has written before.
-            hardware: the node's parts.
             time: seconds since the node started.
             parts: those of ``PARTS`` to write; another process may keep the others up to date. Of these only what is
                 not there is made, when this object first writes beneath the root.

@@ -93,7 +93,6 @@ class TreeWriter:
         self._folders.clear()
 
     def unlink(self, path: str) -> None:
-        """Remove a file, if it is there."""
         if not self._only_missing:
             Path(f"{self.root}/{path}").unlink(missing_ok=True)
             self._written.pop(path, None)

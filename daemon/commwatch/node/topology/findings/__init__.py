@@ -20,7 +20,6 @@ def findings(topology: Topology, measured: Measured | None = None) -> tuple[Topo
     """All findings of a machine.
 
     Args:
-        topology: of the machine.
         measured: between its GPUs; None where nothing is known.
     """
     view = NodeView(topology, measured)

@@ -60,7 +60,6 @@ class NodeView:
 
 
 def labels(ends: Iterable[End]) -> tuple[str, ...]:
-    """The names of ends."""
     return tuple(end.label for end in ends)
 
 
