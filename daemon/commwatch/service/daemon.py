@@ -30,7 +30,7 @@ from commwatch.service.api import Answers
 from commwatch.service.engine import Engine
 from commwatch.service.instruments import Instruments
 from commwatch.service.log import configure_logging
-from commwatch.service.notify import Notifier
+from commwatch.service.notify import notify
 from commwatch.service.otlp_sender import OtlpSender
 from commwatch.service.page import describe
 from commwatch.service.scheduling import ClockSteps, Scheduler, after_readers
@@ -89,7 +89,6 @@ class Daemon:
         self._kernel_log = kernel_log
         self._ends_after = ends_after
         self._reload_config = reload_config
-        self._notifier = Notifier.from_environment()
         self._instruments = Instruments()
         self._scheduler = Scheduler(self._instruments.run_missed)
         self._clock_steps = ClockSteps()
@@ -255,7 +254,7 @@ class Daemon:
         await self.engine.start()
         self._ready = True
         self._measure_and_evaluate()
-        self._notifier.ready(self._status_line())
+        notify("READY=1", f"STATUS={self._status_line()}")
         log.info("ready", status=self._status_line())
         self._spares.end()
 
@@ -284,7 +283,7 @@ class Daemon:
             self._instruments.clock_steps.inc()
             self.engine.collection.follow_clock(step)
         if self._lives(late):
-            self._notifier.watchdog()
+            notify("WATCHDOG=1")
 
     def _lives(self, late: float) -> bool:
         """Whether event loop, scheduler and the jobs without which nothing is watched go on.
@@ -331,7 +330,7 @@ class Daemon:
         self._show_healthchecks()
         self.engine.refresh()
         self.engine.look()
-        self._notifier.status(self._status_line())
+        notify(f"STATUS={self._status_line()}")
 
     def _show_healthchecks(self) -> None:
         """Expose what checks on this node have counted."""
@@ -360,7 +359,7 @@ class Daemon:
 
     async def _reload_now(self) -> None:
         """Take a changed configuration into force; keep the old one when the new one cannot be used."""
-        self._notifier.reloading()
+        notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic() * 1e6:.0f}")
         async with self._changing:
             try:
                 config = await asyncio.to_thread(self._reload_config)
@@ -379,7 +378,7 @@ class Daemon:
             if self._web is not None:
                 self._web.read_soon()
                 self._scheduler.run_in(WEB_FILES, 0.0)
-        self._notifier.ready(self._status_line())
+        notify("READY=1", f"STATUS={self._status_line()}")
 
     def _check_unchangeable(self, config: Config) -> None:
         for old, new, name in (
@@ -449,7 +448,7 @@ class Daemon:
 
     async def _shut_down(self, control: ControlServer) -> None:
         """Stop within five seconds, whatever hangs."""
-        self._notifier.stopping()
+        notify("STOPPING=1")
         log.info("stopping")
         self._scheduler.remove_all("daemon")  # nothing writes the textfile once it is removed
         work = asyncio.gather(control.stop(), self._endpoint.stop(), self._textfile.stop(), self._stop_engine())
