@@ -48,8 +48,7 @@ class FedDaemon:
         """All that was logged of the runs until now."""
         keep_time(patched, self.clock)
         fed = type("_FedReader", (ScriptedReader,), {"suspects": property(lambda reader: self.suspects)})
-        for reader in ("Reader", "SettingsReader"):
-            patched.setattr(f"commwatch.service.engine.{reader}", lambda one, *_, **__: fed(one.name))
+        patched.setattr("commwatch.service.engine.Reader", lambda one, *_, **__: fed(one.name))
         self.restart()
 
     def restart(self, boot: str = "boot") -> None:

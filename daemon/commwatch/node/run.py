@@ -92,9 +92,6 @@ class CollectorReader(Protocol):
     def stuck_count(self) -> int:
         """Processes of it that hang in a driver."""
 
-    def pids(self) -> list[int]:
-        """Processes of it that are there, stuck ones included."""
-
     def order(self, collector: str, every: float) -> None:
         """Have a collector run at an interval, in seconds, for the first time at once; 0: not any more."""
 
@@ -103,6 +100,9 @@ class CollectorReader(Protocol):
 
     async def now(self, collector: str) -> Collected:
         """Have a collector run now; returns once the keeper has what it gave."""
+
+    async def release(self) -> bool:
+        """End its processes; the next run starts others."""
 
 
 RunState: TypeAlias = Literal["new", "runs", "absent", "paused"]
@@ -124,8 +124,9 @@ class Collector:
     """Whether it holds a driver or device file, or needs one that does, and so is paused during maintenance."""
     is_ready: Callable[[], bool] = lambda: True
     """Whether its inputs are known; it is paused until they are."""
-    adapts: bool = True
-    """Whether it runs less often while it is slow; audits are jobs of the scheduler, at their own interval."""
+    nothing: Callable[[], Collected | None] | None = None
+    """Of audits, which are jobs of the scheduler with a process for each, whose memory is large for rare work: gives
+    the result of a run for which no process is needed; None where one is."""
     devices_per_interval: int = 0
     """Devices that one interval is meant for; 0: any number."""
     state: RunState = "new"

@@ -172,8 +172,14 @@ class Collection:
     async def run(self, collector: Collector) -> None:
         """Read one collector now; returns once that is kept, or at once where it does not run."""
         self._change(collector, self._presence.why_absent(collector.source))
-        if collector.state == "runs":
-            await collector.reader.now(collector.name)
+        if collector.state != "runs":
+            return
+        if collector.nothing is not None and (nothing := collector.nothing()) is not None:
+            collector.reader.keeper.keep(replace(nothing, collector=collector.name))
+            return
+        await collector.reader.now(collector.name)
+        if collector.nothing is not None:
+            await collector.reader.release()
 
     def _change(self, collector: Collector, absent: str | None) -> None:
         """Bring the state of a collector up to date.
@@ -186,10 +192,12 @@ class Collection:
         if collector.state == earlier:
             return
         if collector.state == "runs":
-            collector.reader.order(collector.name, collector.current_interval)
+            if collector.nothing is None:
+                collector.reader.order(collector.name, collector.current_interval)
             return
         if earlier == "runs":
-            collector.reader.order(collector.name, 0.0)
+            if collector.nothing is None:
+                collector.reader.order(collector.name, 0.0)
             self._store.drop_group(collector.name)  # it is not current any more
             self._forget_run(collector)
         if absent is not None and collector.state == "absent":
@@ -220,7 +228,7 @@ class Collection:
         self._record(collector, collected)
         if collector.devices_per_interval:
             self._spread(collector, len(collected.devices_read - {""}))
-        if collector.adapts:
+        if collector.nothing is None:
             self._adapt(collector, collected.duration)
         self._follow(collector, collected)
         return Outcome(collector, collected, time.monotonic())

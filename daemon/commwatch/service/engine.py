@@ -38,7 +38,6 @@ from commwatch.service.pipeline import STATE_NAME as INVENTORY
 from commwatch.service.pipeline import Pipeline
 from commwatch.service.probing import Probing
 from commwatch.service.scheduling import Scheduler
-from commwatch.service.settings_reader import SettingsReader
 from commwatch.sources.presence import boot_identity
 from commwatch.state.directory import StateDirectory
 from commwatch.workers.process_state import held_devices
@@ -157,7 +156,7 @@ class Engine:
         )
         self._instruments.worker_stuck(row.name, 0)
         if SETTINGS in sections:
-            return SettingsReader(settings, self._instruments, self.job_settings.nothing)
+            return Reader(settings, self._instruments)
         if not row.holds_driver:  # nothing stuck in a driver holds it back
             return Reader(settings, self._instruments, starvation=self._starvation)
         return Reader(settings, self._instruments, stuck_elsewhere=self._stuck_ranks, starvation=self._starvation)
@@ -171,7 +170,7 @@ class Engine:
                 interval=getattr(source.section(self.config.sources), row.interval),
                 needs_release=source.reader.needs_release,
                 is_ready=self.job_settings.is_ready if source.name == SETTINGS else lambda: True,
-                adapts=source.name != SETTINGS,
+                nothing=self.job_settings.nothing if source.name == SETTINGS else None,
                 devices_per_interval=row.devices_per_interval,
             )
             for source in SOURCES.values()

@@ -571,12 +571,17 @@ class Reader:
     async def release(self, deadline: float = 1.5, patience: float = STARVED_PATIENCE_SECONDS) -> bool:
         """Stop all healthy processes; False where one is left that does not answer. A starved one gets more time.
 
+        The next run starts others.
+
         Afterwards only the devices of stuck processes are suspects: the driver may be another one by then.
         """
         slots = self._slots()
+        workers = [worker for slot in slots if (worker := slot.vacate()) is not None]
         for slot in slots:
             slot.close()
-        await self._stop_workers(slots, deadline, patience)
+        await asyncio.gather(
+            *self._retiring.values(), *(self._stop_worker(worker, deadline, patience) for worker in workers)
+        )
         await asyncio.gather(*(slot.serving for slot in slots if slot.serving is not None))
         self.tend()
         suspects = {device for device in self._stuck.devices if device}
@@ -588,16 +593,6 @@ class Reader:
             self._put(self._main, failed(name, _RELEASED))
         self._own = {device: _Slot(self, device) for device in suspects}
         return not self._stuck
-
-    async def rest(self, deadline: float = 1.5) -> None:
-        """End all healthy processes; the next run starts others."""
-        await self._stop_workers(self._slots(), deadline, STARVED_PATIENCE_SECONDS)
-
-    async def _stop_workers(self, slots: list[_Slot], deadline: float, patience: float) -> None:
-        workers = [worker for slot in slots if (worker := slot.vacate()) is not None]
-        await asyncio.gather(
-            *self._retiring.values(), *(self._stop_worker(worker, deadline, patience) for worker in workers)
-        )
 
     async def _stop_worker(
         self, worker: Worker, deadline: float, patience: float = STARVED_PATIENCE_SECONDS
