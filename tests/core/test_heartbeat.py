@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch.config.settings import Config, Textfile
+from commwatch.config.settings import Config, Otlp, Textfile
 from commwatch.node.run import TEND_SECONDS
 from commwatch.service import daemon
 from commwatch.service.daemon import (
@@ -61,6 +61,7 @@ class _Living(Daemon):
         self.engine: Any = SimpleNamespace(collection=SimpleNamespace(follow_clock=self.followed.append))
         self._starvation: Any = SimpleNamespace(beat=self.late.append)
         self._textfile: Any = SimpleNamespace(write=self._write)
+        self._otlp: Any = SimpleNamespace(send=self._send)
 
     @property
     def fed(self) -> int:
@@ -68,6 +69,9 @@ class _Living(Daemon):
 
     async def _write(self, settings: Textfile) -> None:
         self.runs.append(("textfile", self.clock.now // 1))
+
+    async def _send(self, settings: Otlp) -> None:
+        """No collector is configured."""
 
     async def _keep_house(self) -> None:
         self.runs.append(("housekeeping", self.clock.now // 1))

@@ -237,16 +237,10 @@ class Daemon:
             self._scheduler.add(WEB_FILES, self._web.look, WEB_LOOK_SECONDS, owner="daemon")
 
     def _plan_exports(self) -> None:
-        interval = self.config.textfile.interval
-        self._scheduler.add(TEXTFILE, self._write_textfile, interval, delay=0.0, owner="daemon")
-        if self.config.metrics.otlp.endpoint:
-            self._scheduler.add(OTLP, self._send_otlp, self.config.metrics.otlp.interval, delay=0.0, owner="daemon")
-
-    async def _write_textfile(self) -> None:
-        await self._textfile.write(self.config.textfile)
-
-    async def _send_otlp(self) -> None:
-        await self._otlp.send(self.config.metrics.otlp)
+        textfile, otlp = self.config.textfile, self.config.metrics.otlp
+        write, send = partial(self._textfile.write, textfile), partial(self._otlp.send, otlp)
+        self._scheduler.add(TEXTFILE, write, textfile.interval, delay=0.0, owner="daemon")
+        self._scheduler.add(OTLP, send, otlp.interval, delay=0.0, owner="daemon")
 
     async def _begin(self) -> None:
         """The first run of everything; then the daemon is ready."""
