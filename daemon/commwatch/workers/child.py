@@ -68,7 +68,7 @@ class _Runner:
         self._mark = mark
         self._leave_out = frozenset(plan.leave_out)
         self._only = None if plan.only is None else frozenset(plan.only)
-        node = _simulated_node(plan)
+        node = None if plan.simulation is None else rehearsal().make_node(plan.simulation)
         sources = {name: make_source(name, plan, node, kernel_log) for name in plan.sources}
         self._rows = {row.name: (name, sources[name], row.key) for name in sources for row in SOURCES[name].collectors}
         """By collector: the name of its source, the source, and what that calls it."""
@@ -140,14 +140,6 @@ def _forget_gone(sent: dict[str, tuple[Series, ...]], readings: list[WireReading
     for device in gone:
         del sent[device]
     return gone
-
-
-def _simulated_node(plan: WorkerPlan) -> Node:
-    simulation = plan.simulation
-    if simulation is None:
-        return None
-    faults = Path(simulation.faults_file) if simulation.faults_file else None
-    return rehearsal().make_node(simulation.preset, faults, simulation.started_at, simulation.playback)
 
 
 def _simulate(plan: WorkerPlan, node: Node) -> Callable[[str], None]:
