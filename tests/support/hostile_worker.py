@@ -98,7 +98,7 @@ def encoded(collector: str = "run", readings: Any = (), **fields: Any) -> bytes:
     """A frame with a batch; what is not said is empty."""
     given = {
         "collector": collector, "readings": readings, "absences": (), "events": (), "unavailable": None, "aliases": {},
-        "began": 0.0, "duration": 0.0, "gone": (), "occupants": None, "log_errors": (), "resume": None, "audit": None,
+        "began": 0.0, "duration": 0.0, "occupants": None, "log_errors": (), "resume": None, "audit": None,
         **fields,
     }  # fmt: skip
     return frame(msgspec.msgpack.encode(list(given.values())))

@@ -18,7 +18,7 @@ import msgspec
 
 from commwatch.config.settings import Sources, decode_quantity
 from commwatch.footprint import allow_late_timers, name_process, spare_the_garbage_collector
-from commwatch.readings import Batch, DeviceReadings, SourceUnavailable
+from commwatch.readings import Batch, SourceUnavailable
 from commwatch.rehearsal import SimulatedNode, rehearsal
 from commwatch.sources.base import Origin, Source
 from commwatch.workers.sources import SOURCES
@@ -57,10 +57,6 @@ def make_source(name: str, plan: WorkerPlan, node: Node, kernel_log: int | None 
     )
 
 
-MOST_SILENT_DEVICES = 64
-"""Most silent devices of one collector that are remembered. Interfaces come and go by the thousand."""
-
-
 class _Runner:
     """Runs collectors of the sources of a plan, and keeps which are open."""
 
@@ -74,7 +70,7 @@ class _Runner:
         """By collector: the name of its source, the source, and what that calls it."""
         self._open: set[Source] = set()
         self._sent: dict[str, dict[str, tuple[Series, ...]]] = {}
-        """By collector and device."""
+        """By collector and device, in its last batch."""
         self._sent_aliases: dict[Source, dict[str, str]] = {}
         self._refresh = _simulate(plan, node)
 
@@ -90,13 +86,15 @@ class _Runner:
             unavailable = (error.reason, error.detail[:LONGEST_DETAIL])
         finally:
             self._mark.set("")
-        sent = self._sent.setdefault(collector, {})
-        readings = [WireReadings(one.device, one.time, _new_series(sent, one), one.values) for one in batch.readings]
-        gone = _forget_gone(sent, readings)
+        sent, self._sent[collector] = self._sent.get(collector, {}), {one.device: one.series for one in batch.readings}
+        readings = [
+            WireReadings(one.device, one.time, None if one.series == sent.get(one.device) else one.series, one.values)
+            for one in batch.readings
+        ]
         absences = [replace(one, detail=one.detail[:LONGEST_DETAIL]) for one in batch.absences[:MOST_DEVICES]]
         return WireBatch(
             collector, readings, absences, batch.events, unavailable, self._new_aliases(source),
-            started, time.monotonic() - started, gone, batch.occupants, batch.log_errors, batch.resume, batch.audit,
+            started, time.monotonic() - started, batch.occupants, batch.log_errors, batch.resume, batch.audit,
         )  # fmt: skip
 
     def _collect(self, source: Source, key: str) -> Batch:
@@ -121,25 +119,6 @@ class _Runner:
     def close(self) -> None:
         for source in self._open:
             source.close()
-
-
-def _new_series(sent: dict[str, tuple[Series, ...]], readings: DeviceReadings) -> tuple[Series, ...] | None:
-    """The series of a device, where they are not those that were sent last."""
-    last = sent.get(readings.device)
-    if last is readings.series or last == readings.series:
-        return None
-    sent[readings.device] = readings.series
-    return readings.series
-
-
-def _forget_gone(sent: dict[str, tuple[Series, ...]], readings: list[WireReadings]) -> list[str]:
-    """Forget the devices that gave nothing, once they are many; returns which."""
-    if len(sent) - len(readings) <= MOST_SILENT_DEVICES:
-        return []
-    gone = list(sent.keys() - {one.device for one in readings})
-    for device in gone:
-        del sent[device]
-    return gone
 
 
 def _simulate(plan: WorkerPlan, node: Node) -> Callable[[str], None]:

@@ -121,7 +121,7 @@ class Order(msgspec.Struct, array_like=True, frozen=True):
 
 
 class WireReadings(msgspec.Struct, array_like=True, frozen=True):
-    """``DeviceReadings`` on the wire: the series of a collector and device travel only when they have changed."""
+    """``DeviceReadings`` on the wire: the series of a device travel only where the batch before had others."""
 
     device: Word
     time: Annotated[float, Meta(ge=0, le=1e12)]
@@ -144,8 +144,6 @@ class WireBatch(msgspec.Struct, array_like=True, frozen=True):
     """Monotonic seconds at which the run began."""
     duration: Annotated[float, Meta(ge=0, le=1e9)]
     """Seconds that the run took in the worker."""
-    gone: Annotated[list[Word], Meta(max_length=MOST_DEVICES)] = []
-    """Devices of this collector whose series are forgotten; they travel again if the device comes back."""
     occupants: (
         Annotated[dict[Word, Annotated[tuple[_ProcessId, ...], Meta(max_length=65536)]], Meta(max_length=256)] | None
     ) = None
