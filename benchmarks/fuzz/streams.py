@@ -497,9 +497,7 @@ def _batches() -> Sequence[bytes]:
     batches = (
         WireBatch("nvml_pcie", readings, [], [], None, {"index:0": "0000:17:00.0"}, 1.0, 0.1),
         WireBatch("nvml_nvlink", readings, [], [], ("unreadable", "no"), {}, 1.0, 0.1),
-        WireBatch(
-            "nvml_pcie", [], [], [], None, {}, 1.0, 0.1, ["0000:17:00.0"], {"0000:17:00.0": (1, 2)}, [], b"{}", b"{}"
-        ),
+        WireBatch("nvml_pcie", [], [], [], None, {}, 1.0, 0.1, {"0000:17:00.0": (1, 2)}, [], b"{}", b"{}"),
     )
     return [b"\0" + msgspec.msgpack.encode(one) for one in (*batches, Order("nvml_pcie", 1.0, now=True))]
 
