@@ -467,8 +467,8 @@ def _frames(folder: Path) -> Iterator[Check]:
         worker = Worker(process, ProgressMark.create(), taken, ReaderSettings(WorkerPlan("", ()), 60.0, 60.0))
         wire = _Wire()
         worker._transport = wire
-        collectors = {"nvml_pcie": 1.0, "nvml_nvlink": 1.0}
-        worker.send(WorkerPlan("", (), collectors=collectors))
+        for collector in ("nvml_pcie", "nvml_nvlink"):
+            worker.order(Order(collector, 1.0, now=True))
         stream = frame(data[1:]) + (data[1:] if data[:1] > b"\x80" else b"")
         size = (data[0] if data else 0) or 4096
         for begin in range(0, len(stream), size):

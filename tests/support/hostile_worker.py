@@ -57,7 +57,8 @@ class Hostile:
         self.process = subprocess.Popen(["cat"], stdin=subprocess.PIPE)  # noqa: ASYNC220 - no other clients here
         self.worker = Worker(self.process, self.mark, self, self._settings, self._starvation)
         await self.worker.connect(ours)
-        self.worker.send(WorkerPlan("", (), collectors={"run": 1.0}))
+        self.worker.send(WorkerPlan("", ()))
+        self.worker.order(Order("run", 1.0, now=True))
 
     async def stop(self) -> None:
         self.worker.give_up()

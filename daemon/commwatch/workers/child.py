@@ -166,8 +166,6 @@ def serve(connection: socket.socket, mark: ProgressMark, kernel_log: int | None 
     if plan.confined:
         _confine(plan)
     runner, cadences = _Runner(plan, mark, kernel_log), dict[str, Cadence]()
-    for name, every in plan.collectors.items():
-        cadences.setdefault(name, Cadence()).order(every, time.monotonic(), at_once=True)
     encoder = msgspec.msgpack.Encoder()
     decoder = msgspec.msgpack.Decoder(Order)
     spare_the_garbage_collector()

@@ -269,8 +269,7 @@ class Reader:
         only = None if slot.only is None else self._spellings(slot.only)
         leave_out = () if slot.only is not None else [name for one in self._own for name in self._spellings(one)]
         return msgspec.structs.replace(
-            self.settings.plan, leave_out=tuple(leave_out), only=only, resume=self.settings.resume(),
-            collectors=self._every | {name: 0.0 for name in self._waiting if name not in self._every},
+            self.settings.plan, leave_out=tuple(leave_out), only=only, resume=self.settings.resume()
         )  # fmt: skip
 
     def _spellings(self, device: str) -> tuple[str, ...]:
@@ -434,6 +433,8 @@ class Reader:
             await self._stop_worker(worker, 1.5)
             return None
         worker.send(self._plan(slot))
+        for name in dict.fromkeys((*self._every, *self._waiting)):
+            worker.order(Order(name, self._every.get(name, 0.0), now=True))
         slot.worker = worker
         slot.absent.clear()
         slot.given.clear()

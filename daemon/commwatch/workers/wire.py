@@ -80,7 +80,7 @@ def shortened(text: str, most: int) -> str:
 
 
 class WorkerPlan(msgspec.Struct, array_like=True, frozen=True):
-    """The task of a worker process; the first frame that it gets."""
+    """What a worker process reads; the first frame that it gets. Orders follow."""
 
     name: str
     """Of its reader; the process has it behind ``commwatch-``."""
@@ -102,8 +102,6 @@ class WorkerPlan(msgspec.Struct, array_like=True, frozen=True):
     ``AuditOrder``."""
     confined: bool = False
     """It only reads what others wrote: see ``seccomp``."""
-    collectors: dict[str, float] = {}
-    """The collectors that it runs at once, and the seconds between two runs from then on; 0: it is not repeated."""
     rest_when_unavailable: bool = False
     """Run nothing more once a source cannot be read: the process is asked to end, and another one tries again later.
     While a device is lost, the process is replaced now and then. For drivers: a handle of a lost device stays dead

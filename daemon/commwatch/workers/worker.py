@@ -164,17 +164,16 @@ class Worker(asyncio.BufferedProtocol):
         self._transport, _ = await asyncio.get_running_loop().create_connection(lambda: self, sock=connection)
 
     def send(self, plan: WorkerPlan) -> None:
-        """Send the process its plan, and expect the batches of the plan."""
+        """Send the process its plan, before any order."""
         self._write(_ORDERS.encode(plan))
-        for collector, every in plan.collectors.items():
-            self._expect(Order(collector, every, now=True))
-        self._watch()
 
     def order(self, order: Order) -> None:
         """Change what the process runs, and what is expected of it. Checks of what is due already go on as they are."""
-        was_due = self._is_due()
+        was_due, now = self._is_due(), time.monotonic()
         self._write(_ORDERS.encode(order))
-        self._expect(order)
+        expected = self._expected.setdefault(order.collector, _Expected())
+        expected.allow(1, now)
+        expected.order(order.every, now, at_once=order.now)
         if not (was_due and self._is_due()):
             self._watch()
 
@@ -183,12 +182,6 @@ class Worker(asyncio.BufferedProtocol):
             self._transport.write(frame(message))
 
     # --- deadlines ---
-
-    def _expect(self, order: Order) -> None:
-        expected = self._expected.setdefault(order.collector, _Expected())
-        now = time.monotonic()
-        expected.allow(1, now)
-        expected.order(order.every, now, at_once=order.now)
 
     def _is_due(self) -> bool:
         """Whether anything is due, so that its checks go on."""
