@@ -135,7 +135,7 @@ class InventoryTracker(Tracker):
         if learned := self._inventory.observe(self._working, now):
             log.info("learned what to expect", what=learned)
         self.version = self._inventory.learned
-        self._store.put(GROUP, "", self._inventory.block(now, self._faulty_strangers), float("inf"))
+        self._store.show(GROUP, "", self._inventory.readings(self._faulty_strangers), now)
         self._store.put(STATES, "", states, float("inf"))
 
     def _show_known_ends(self, outcome: Outcome) -> None:
