@@ -168,7 +168,8 @@ class NvmlSection(SourceSection, frozen=True):
     nvlink_errors_interval: Duration = Duration(10)
     pcie_interval: Duration = Duration(10)
     pcie_sampled_interval: Duration = Duration(10)
-    """Of the samples of PCIe traffic, 20 ms each way, on GPUs that do not measure it (``gpm_interval``)."""
+    """Of the samples of PCIe traffic, 20 ms each way, on GPUs that do not measure it (``gpm_interval``). It is meant
+    for up to 8 of them; for up to 16 it is twice as long, and so on."""
     gpm_interval: Duration = Duration(10)
     """Of the driver's own measurement of PCIe traffic, on data centre GPUs from Hopper on."""
     gpu_interval: Duration = Duration(10)

@@ -127,9 +127,13 @@ class Collector:
     nothing: Callable[[], Collected | None] | None = None
     """Of audits, which are jobs of the scheduler with a process for each, whose memory is large for rare work: gives
     the result of a run for which no process is needed; None where one is."""
+    devices_per_interval: int = 0
+    """Devices that one interval is meant for; 0: any number."""
     state: RunState = "new"
+    spread: int = 1
+    """Intervals between two runs, for the number of its devices."""
     stretch: int = 1
-    """Intervals between two runs, for the time that a run takes."""
+    """The same, for the time that a run takes."""
     slow_runs: int = 0
     quick_runs: int = 0
     failing: frozenset[Absence] = frozenset()
@@ -149,7 +153,7 @@ class Collector:
     @property
     def current_interval(self) -> float:
         """Seconds between two runs now."""
-        return self.interval * self.stretch
+        return self.interval * self.spread * self.stretch
 
     @property
     def lifetime(self) -> float:

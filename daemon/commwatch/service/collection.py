@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -225,6 +226,8 @@ class Collection:
             collected = replace(collected, blocks=blocks)
         self._store_run(collector, collected)
         self._record(collector, collected)
+        if collector.devices_per_interval:
+            self._spread(collector, len(collected.devices_read - {""}))
         if collector.nothing is None:
             self._adapt(collector, collected.duration)
         self._follow(collector, collected)
@@ -316,6 +319,13 @@ class Collection:
                         reason=absence.reason, detail=absence.detail)  # fmt: skip
         if collector.failing and not failing:
             log.info("everything is read again", collector=collector.name)
+
+    def _spread(self, collector: Collector, devices: int) -> None:
+        """Run less often the more devices there are: reading each takes long."""
+        spread = max(1, math.ceil(devices / collector.devices_per_interval))
+        if spread != collector.spread:
+            collector.spread = spread
+            collector.reader.order(collector.name, collector.current_interval)
 
     def _adapt(self, collector: Collector, duration: float) -> None:
         """Run half as often what takes too long, and as often as before once it is quick again."""

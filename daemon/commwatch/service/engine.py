@@ -171,6 +171,7 @@ class Engine:
                 needs_release=source.reader.needs_release,
                 is_ready=self.job_settings.is_ready if source.name == SETTINGS else lambda: True,
                 nothing=self.job_settings.nothing if source.name == SETTINGS else None,
+                devices_per_interval=row.devices_per_interval,
             )
             for source in SOURCES.values()
             if source.section(self.config.sources).enabled
