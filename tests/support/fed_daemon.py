@@ -89,10 +89,11 @@ class FedDaemon:
         """
         self.clock.now += seconds
         one = self.engine.collection.collectors[collector]
-        assert isinstance(one.reader, ScriptedReader)
+        reader = self.engine.collection.reader_of(one)
+        assert isinstance(reader, ScriptedReader)
         if answer is None or isinstance(answer, Mapping):
             answer = collected({device: self.block(values) for device, values in (answer or {}).items()})
-        one.reader.answers.append(answer)
+        reader.answers.append(answer)
         with capture_logs() as logged:
             asyncio.run(self.engine.collection.run(one))
         defects = [entry for entry in logged if entry.get("exc_info")]

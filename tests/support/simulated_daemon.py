@@ -483,7 +483,7 @@ class SimulatedDaemon:
         self.look()
 
     async def _run_due(self) -> None:
-        for reader in {id(one.reader): one.reader for one in self.collectors}.values():
+        for reader in self.engine._readers.values():
             await reader.run_due()  # type: ignore[attr-defined]
         await self.scheduler.run_due()
 
@@ -606,8 +606,8 @@ class SimulatedDaemon:
 
     def close(self) -> None:
         """Let go of everything at once, as a daemon that is killed."""
-        for collector in self.collectors:
-            collector.reader.close()  # type: ignore[attr-defined]
+        for reader in self.engine._readers.values():
+            reader.close()  # type: ignore[attr-defined]
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
 

@@ -78,33 +78,6 @@ class Keeper(Protocol):
         """Drop everything about a device that does not answer; the next run reports it."""
 
 
-class CollectorReader(Protocol):
-    """The worker processes that run some collectors."""
-
-    keeper: Keeper
-    """Is given each run."""
-
-    @property
-    def deadline(self) -> float:
-        """Seconds that a run may take."""
-
-    @property
-    def stuck_count(self) -> int:
-        """Processes of it that hang in a driver."""
-
-    def order(self, collector: str, every: float) -> None:
-        """Have a collector run at an interval, in seconds, for the first time at once; 0: not any more."""
-
-    def hasten(self, collector: str) -> None:
-        """Have a collector run now, beside its interval."""
-
-    async def now(self, collector: str) -> Collected:
-        """Have a collector run now; returns once the keeper has what it gave."""
-
-    async def release(self) -> bool:
-        """End its processes; the next run starts others."""
-
-
 RunState: TypeAlias = Literal["new", "runs", "absent", "paused"]
 """``new``: not ordered yet; ``absent``: its source is not on this node; ``paused``: for maintenance, until it is known
 what it is to read, or for good."""
@@ -117,7 +90,8 @@ class Collector:
     name: str
     """As on the metrics: ``nvml_nvlink``."""
     source: str
-    reader: CollectorReader
+    deadline: float
+    """Seconds that a run may take."""
     interval: float
     """Seconds, as configured."""
     needs_release: bool
@@ -158,7 +132,7 @@ class Collector:
     @property
     def lifetime(self) -> float:
         """Seconds for which a reading counts as current."""
-        return 3 * max(self.current_interval, TEND_SECONDS) + self.reader.deadline
+        return 3 * max(self.current_interval, TEND_SECONDS) + self.deadline
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from commwatch.readings import WORKER_REASONS, Absence
 from commwatch.service.instruments import Instruments
 from commwatch.sources.base import Origin
 from commwatch.sources.presence import nvidia_driver_present
+from commwatch.workers.reader import Reader
 from commwatch.workers.sources import SOURCES
 
 log = structlog.get_logger("commwatch.collection")
@@ -94,16 +95,19 @@ class Collection:
     def __init__(
         self,
         collectors: Iterable[Collector],
+        readers: Mapping[str, Reader],
         store: Store,
         instruments: Instruments,
         presence: Presence,
         wraps: Wraps,
     ) -> None:
         """Args:
+        readers: run the collectors, by name.
         presence: knows which sources this node needs.
         wraps: have the counters that wrap go on growing.
         """
         self.collectors = {one.name: one for one in collectors}
+        self._readers = readers
         self._paused = self._stopped = False
         self._began = time.monotonic()
         """When it was started or resumed, monotonic seconds."""
@@ -114,6 +118,10 @@ class Collection:
         self.available: dict[str, bool] = {}
         """Whether each source can be read; a source that was neither read nor searched for is missing."""
         instruments.collection = self
+
+    def reader_of(self, collector: Collector) -> Reader:
+        """Whose worker processes run a collector."""
+        return self._readers[SOURCES[collector.source].reader.name]
 
     @property
     def absent_sources(self) -> frozenset[str]:
@@ -174,12 +182,13 @@ class Collection:
         self._change(collector, self._presence.why_absent(collector.source))
         if collector.state != "runs":
             return
+        reader = self.reader_of(collector)
         if collector.nothing is not None and (nothing := collector.nothing()) is not None:
-            collector.reader.keeper.keep(replace(nothing, collector=collector.name))
+            reader.keeper.keep(replace(nothing, collector=collector.name))
             return
-        await collector.reader.now(collector.name)
+        await reader.now(collector.name)
         if collector.nothing is not None:
-            await collector.reader.release()
+            await reader.release()
 
     def _change(self, collector: Collector, absent: str | None) -> None:
         """Bring the state of a collector up to date.
@@ -192,18 +201,20 @@ class Collection:
         if collector.state == earlier:
             return
         if collector.state == "runs":
-            if collector.nothing is None:
-                collector.reader.order(collector.name, collector.current_interval)
+            self._order(collector, collector.current_interval)
             return
         if earlier == "runs":
-            if collector.nothing is None:
-                collector.reader.order(collector.name, 0.0)
+            self._order(collector, 0.0)
             self._store.drop_group(collector.name)  # it is not current any more
             self._forget_run(collector)
         if absent is not None and collector.state == "absent":
             self.available[collector.source] = False
             if collector is next(one for one in self.collectors.values() if one.source == collector.source):
                 log.info("source not available", source=collector.source, reason=absent)
+
+    def _order(self, collector: Collector, every: float) -> None:
+        if collector.nothing is None:
+            self.reader_of(collector).order(collector.name, every)
 
     def _state(self, collector: Collector, absent: str | None) -> RunState:
         if self._stopped:
@@ -266,14 +277,18 @@ class Collection:
     def _drop_all(self, collector: Collector, absence: Absence, *, source_gone: bool) -> None:
         """Nothing was read: neither here nor, where worker or source are to blame, by their other collectors."""
         for other in self.collectors.values():
-            same_worker = other.reader is collector.reader and absence.reason in WORKER_REASONS
+            same_worker = self._is_beside(other, collector) and absence.reason in WORKER_REASONS
             if other is collector or same_worker or (source_gone and other.source == collector.source):
                 self._store.drop_group(other.name)
+
+    def _is_beside(self, other: Collector, collector: Collector) -> bool:
+        """Whether one reader runs both."""
+        return SOURCES[other.source].reader is SOURCES[collector.source].reader
 
     def _drop_device(self, collector: Collector, absence: Absence) -> None:
         """A device that failed here is absent here; one that is gone, or does not answer, is absent everywhere."""
         for other in self.collectors.values():
-            if other is collector or (other.reader is collector.reader and is_everywhere(absence)):
+            if other is collector or (self._is_beside(other, collector) and is_everywhere(absence)):
                 self._store.drop(other.name, absence.device)
 
     def _follow(self, collector: Collector, collected: Collected) -> None:
@@ -296,7 +311,7 @@ class Collection:
         for other in self.collectors.values():
             same = other.source == collector.source and other is not collector
             if same and other.current_interval > SOON_SECONDS and other.state == "runs":
-                other.reader.hasten(other.name)
+                self.reader_of(other).hasten(other.name)
 
     def _record(self, collector: Collector, collected: Collected) -> None:
         failing = frozenset(collected.absences)
@@ -325,7 +340,7 @@ class Collection:
         spread = max(1, math.ceil(devices / collector.devices_per_interval))
         if spread != collector.spread:
             collector.spread = spread
-            collector.reader.order(collector.name, collector.current_interval)
+            self._order(collector, collector.current_interval)
 
     def _adapt(self, collector: Collector, duration: float) -> None:
         """Run half as often what takes too long, and as often as before once it is quick again."""
@@ -345,7 +360,7 @@ class Collection:
     def _set_stretch(self, collector: Collector, stretch: int) -> None:
         collector.stretch = stretch
         collector.slow_runs = collector.quick_runs = 0
-        collector.reader.order(collector.name, collector.current_interval)
+        self._order(collector, collector.current_interval)
 
     def pause(self) -> None:
         """Pause the collectors that hold a driver."""

@@ -102,7 +102,7 @@ class Engine:
             self.pipeline.without_gpm,
         )  # fmt: skip
         self.collection = Collection(
-            self._build_collectors(), self.store, instruments, self.presence, self.pipeline.wraps
+            self._build_collectors(), self._readers, self.store, instruments, self.presence, self.pipeline.wraps
         )  # fmt: skip
         for reader in self._readers.values():
             reader.keeper = self
@@ -166,7 +166,7 @@ class Engine:
             Collector(
                 name=row.name,
                 source=source.name,
-                reader=self._readers[source.reader.name],
+                deadline=self._readers[source.reader.name].settings.deadline,
                 interval=getattr(source.section(self.config.sources), row.interval),
                 needs_release=source.reader.needs_release,
                 is_ready=self.job_settings.is_ready if source.name == SETTINGS else lambda: True,

@@ -206,11 +206,6 @@ class Reader:
         return frozenset(self._aliases.get(device, device) for device in self._stuck.devices)
 
     @property
-    def deadline(self) -> float:
-        """Seconds that a run may take."""
-        return self.settings.deadline
-
-    @property
     def stuck_count(self) -> int:
         """Processes that missed their deadline and are still there."""
         return len(self._stuck)
