@@ -71,9 +71,6 @@ class PlayedWorker:
     def send_signal(self, sig: int) -> None:
         """See ``Process``."""
 
-    def kill(self) -> None:
-        """See ``Process``."""
-
 
 class PlayedReader:
     """A reader of some driver whose worker processes the test plays."""

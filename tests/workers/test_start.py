@@ -69,7 +69,7 @@ while not (words := Path(f"/proc/{second.pid}/cmdline").read_bytes()):  # exec s
 assert b"NOTIFY_SOCKET" not in Path(f"/proc/{second.pid}/environ").read_bytes()
 own = b"workers.child" in words
 print("interpreter of its own" if own else "forked")
-second.kill()
+second.send_signal(signal.SIGKILL)
 print("code", code_of(second))
 """
 
@@ -112,7 +112,7 @@ with Spares(2) as spares:
         time.sleep(0.01)
     process, _connection = start()
     print(process.pid == other, there(killed))
-    process.kill()
+    process.send_signal(signal.SIGKILL)
 """,
     "one that is stopped is ended too": """
 with Spares(1) as spares:
@@ -125,9 +125,9 @@ signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 with Spares(2) as spares:
     [other, _] = spares.pids()
     process, _connection = start()
-    process.kill()
+    process.send_signal(signal.SIGKILL)
     print(code_of(process))
-    process.kill()
+    process.send_signal(signal.SIGKILL)
 print(there(other))
 """,
     "a system that is full gives no more": """
@@ -190,7 +190,7 @@ with Spares(1) as spares:
     while b"workers.child" not in Path(f"/proc/{process.pid}/cmdline").read_bytes():
         time.sleep(0.01)
     print("another reader:", holds_it(process.pid), "a program:", holds_it(program))
-    process.kill()
+    process.send_signal(signal.SIGKILL)
     code_of(process)
 os.kill(program, signal.SIGKILL)
 os.waitpid(program, 0)
