@@ -108,7 +108,7 @@ class Collection:
         """
         self.collectors = {one.name: one for one in collectors}
         self._readers = readers
-        self._paused = self._stopped = False
+        self._stopped = False
         self._began = time.monotonic()
         """When it was started or resumed, monotonic seconds."""
         self._store = store
@@ -163,11 +163,6 @@ class Collection:
         sources = dict.fromkeys(one.source for one in self.collectors.values() if not SOURCES[one.source].completes)
         return {name: name in unread and not (unread[name] is None and starts) for name in sources}
 
-    @property
-    def is_paused(self) -> bool:
-        """Whether the collectors that hold a driver are paused."""
-        return self._paused
-
     # --- which collectors run ---
 
     def tend(self) -> None:
@@ -221,7 +216,7 @@ class Collection:
             return "paused"
         if absent is not None:
             return "absent"
-        if not collector.is_ready() or (self._paused and collector.needs_release):
+        if not collector.is_ready() or (self._store.maintenance is not None and collector.needs_release):
             return "paused"
         return "runs"
 
@@ -362,11 +357,6 @@ class Collection:
         collector.slow_runs = collector.quick_runs = 0
         self._order(collector, collector.current_interval)
 
-    def pause(self) -> None:
-        """Pause the collectors that hold a driver."""
-        self._paused = True
-        self.tend()
-
     def _forget_run(self, collector: Collector) -> None:
         """Say nothing of the last run of a collector that does not run now."""
         collector.failing = frozenset()
@@ -375,8 +365,7 @@ class Collection:
         self.available.pop(collector.source, None)
 
     def resume(self) -> None:
-        """Run all collectors again."""
-        self._paused = False
+        """Run all collectors again, after a maintenance."""
         self._began = time.monotonic()
         self.tend()
 

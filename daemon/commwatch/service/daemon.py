@@ -341,15 +341,15 @@ class Daemon:
         async with self._changing:
             maintenance = self._maintenance_file.read(time.time())
             reason = None if maintenance is None else maintenance.reason
-            if reason == self.engine.maintenance:
+            if reason == self.engine.store.maintenance:
                 return
             self._instruments.show_maintenance(reason)
             if reason is None:
                 self.engine.resume()
-            elif self.engine.maintenance is None:
+            elif self.engine.store.maintenance is None:
                 await self.engine.pause(reason)
             else:
-                self.engine.maintenance = reason
+                self.engine.store.maintenance = reason
 
     async def _reload_now(self) -> None:
         """Take a changed configuration into force; keep the old one when the new one cannot be used."""
@@ -391,8 +391,8 @@ class Daemon:
         engine = self._build(config, prepared)
         engine.take_over(self.engine)
         try:
-            if self.engine.maintenance is not None:
-                await engine.pause(self.engine.maintenance)
+            if self.engine.store.maintenance is not None:
+                await engine.pause(self.engine.store.maintenance)
             await engine.start()
         finally:  # also where the daemon is stopped meanwhile: this engine has the processes that are to be ended
             self.engine = self._answers.engine = engine
@@ -403,7 +403,12 @@ class Daemon:
     async def _control_maintenance(self) -> dict[str, Any]:
         await self._follow_maintenance()
         held = {str(pid): paths for pid, paths in self.engine.held().items()}
-        return {"daemon": True, "paused": self.engine.maintenance, "released": self.engine.released(), "held": held}
+        return {
+            "daemon": True,
+            "paused": self.engine.store.maintenance,
+            "released": self.engine.released(),
+            "held": held,
+        }
 
     async def _control_inventory(self) -> dict[str, Any]:
         return self.engine.inventory()
@@ -429,8 +434,8 @@ class Daemon:
         failing = sorted(one.name for one in collectors if one.failing)
         parts = [f"simulated {node_name(self.config.simulation.preset)}"] if self.config.simulation.preset else []
         parts.append(f"{len(collectors)} collectors" + (f", failing: {', '.join(failing)}" if failing else ""))
-        if self.engine.maintenance is not None:
-            parts.insert(0, f"paused ({self.engine.maintenance})")
+        if self.engine.store.maintenance is not None:
+            parts.insert(0, f"paused ({self.engine.store.maintenance})")
         return "; ".join(parts)
 
     async def _stop_engine(self) -> None:

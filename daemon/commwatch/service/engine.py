@@ -74,8 +74,6 @@ class Engine:
         kernel_log: see ``take_kernel_log``.
         """
         self.config = config
-        self.maintenance: str | None = None
-        """Why it is paused; None where it is not."""
         self._launch = launch
         self._kernel_log = kernel_log
         self.store = Store(OPT_IN - config.metrics.asked_for, unexported(config.metrics))
@@ -283,10 +281,9 @@ class Engine:
 
     async def pause(self, reason: str) -> None:
         """Let go of the driver: probes and driver workers are gone when this returns, or known to be stuck."""
-        self.maintenance = reason
-        self.collection.pause()
+        self.store.maintenance = reason
+        self.collection.tend()
         self.job_settings.look()
-        self.probing.pause(reason)
         await asyncio.gather(self.probing.cancel("maintenance", reason), *(
             reader.release() for reader in self._driver_readers()))  # fmt: skip
         self.pipeline.pause()
@@ -295,10 +292,9 @@ class Engine:
     def resume(self) -> None:
         """Read and probe again."""
         self.look()  # what the driver reported until now is in the findings before it is no longer recent
-        self.maintenance = None
+        self.store.maintenance = None
         self.collection.resume()
         self.pipeline.resume()
-        self.probing.resume()
         self._scheduler.run_in(SETTINGS, 0.0)
         log.info("resumed")
 

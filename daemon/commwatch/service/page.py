@@ -65,8 +65,8 @@ def describe(answers: Answers, snapshot: Snapshot) -> Status:
 
 
 def _notices(engine: Engine) -> Iterator[str]:
-    if engine.maintenance is not None:
-        yield f"Paused for maintenance ({engine.maintenance}): GPUs are neither read nor probed."
+    if engine.store.maintenance is not None:
+        yield f"Paused for maintenance ({engine.store.maintenance}): GPUs are neither read nor probed."
     if not engine.presence.has_driver():
         yield NO_DRIVER
     collection = engine.collection

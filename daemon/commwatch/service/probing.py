@@ -127,7 +127,6 @@ class Probing:
         self._searched_at = float("-inf")
         """Monotonic time of the last search."""
         self._turn = asyncio.Lock()
-        self._maintenance = ""
         self._stopped = False
 
     def schedule(self) -> None:
@@ -208,7 +207,7 @@ class Probing:
         return self._node.facts(
             probe.settings.gpus,
             seen,
-            maintenance=self._maintenance,
+            maintenance=self._store.maintenance or "",
             starved=self._starvation.words,
             other_backend=probe.record.other_backend,
             within_budget=within_budget,
@@ -395,14 +394,6 @@ class Probing:
         for rank in set(self._known_stuck).difference(stuck):
             log.info("a stuck rank has ended", pid=rank.pid, device=rank.device)
         self._known_stuck = stuck
-
-    def pause(self, reason: str) -> None:
-        """Start no cycle until ``resume``."""
-        self._maintenance = reason
-
-    def resume(self) -> None:
-        """Cycles may start again."""
-        self._maintenance = ""
 
     async def cancel(self, reason: YieldReason, detail: str) -> bool:
         """Cancel a running cycle within two seconds; False if a rank is stuck."""
