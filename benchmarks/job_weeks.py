@@ -20,8 +20,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from commwatch.config.thresholds import load_thresholds
 from commwatch.jobs import stuck
@@ -161,9 +160,8 @@ class Player:
                      for kind in ("nvlink", "pcie")}  # fmt: skip
         self.port = Layout([("commwatch_rdma_port_receive_bytes_total", ("mlx5_0", "1"))])
         self.bytes = 0.0
-        reader: Any = SimpleNamespace(deadline=2.0)
         self.collectors = {
-            one: Collector(one, "nvml", reader, STEP, needs_release=True) for one in stuck.StuckJobs.collectors
+            one: Collector(one, "nvml", 2.0, STEP, needs_release=True) for one in stuck.StuckJobs.collectors
         }
         for gpu in GPUS:
             layout = Layout(

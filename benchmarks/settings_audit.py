@@ -22,8 +22,7 @@ import msgspec
 
 from commwatch.jobs.settings.records import AuditOrder, AuditRecord
 from commwatch.service.instruments import Instruments
-from commwatch.service.settings_reader import SettingsReader
-from commwatch.workers.reader import ReaderSettings
+from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.wire import WorkerPlan
 
 SETTINGS = {
@@ -56,11 +55,12 @@ async def audits(procfs: Path, count: int, runs: int) -> dict[str, float]:
     settings = ReaderSettings(
         WorkerPlan("settings", ("nccl_settings",), procfs=str(procfs)), 5, 10, resume=lambda: {"nccl_settings": order}
     )  # fmt: skip
-    reader = SettingsReader(settings, Instruments(), lambda: None)
+    reader = Reader(settings, Instruments())
     cpu, wall, judged = [], [], []
     for _ in range(runs):
         before, started = children_cpu_seconds(), time.monotonic()
         collected = await reader.now("nccl_settings")
+        await reader.release()
         wall.append(time.monotonic() - started)
         cpu.append(children_cpu_seconds() - before)
         record = AuditRecord() if collected.audit is None else msgspec.json.decode(collected.audit, type=AuditRecord)

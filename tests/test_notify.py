@@ -5,37 +5,29 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from commwatch.service.notify import Notifier
+import pytest
+
+from commwatch.service.notify import notify
 
 
-def test_each_message_is_one_datagram(tmp_path: Path) -> None:
-    """Ready carries the status; reloading carries the time that systemd 253 asks for."""
+@pytest.mark.parametrize("kind", ["a file", "an abstract address"])
+def test_each_message_is_one_datagram(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On an address in the file system, and on one whose leading zero byte systemd writes as @."""
+    address = str(tmp_path / "notify") if kind == "a file" else "\0commwatch-test-notify"
+    monkeypatch.setenv("NOTIFY_SOCKET", address.replace("\0", "@"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-        systemd.bind(str(tmp_path / "notify"))
+        systemd.bind(address)
         systemd.settimeout(1)
-        notifier = Notifier(str(tmp_path / "notify"))
-
-        notifier.ready("7 collectors")
-        notifier.watchdog()
-        notifier.reloading()
-        notifier.stopping()
+        notify("READY=1", "STATUS=7 collectors")
+        notify("WATCHDOG=1")
 
         assert systemd.recv(1000) == b"READY=1\nSTATUS=7 collectors"
         assert systemd.recv(1000) == b"WATCHDOG=1"
-        assert systemd.recv(1000).startswith(b"RELOADING=1\nMONOTONIC_USEC=")
-        assert systemd.recv(1000) == b"STOPPING=1"
 
 
-def test_an_abstract_address_is_understood() -> None:
-    """systemd writes the leading zero byte as @."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-        systemd.bind("\0commwatch-test-notify")
-        systemd.settimeout(1)
-        Notifier("@commwatch-test-notify").watchdog()
-        assert systemd.recv(1000) == b"WATCHDOG=1"
-
-
-def test_nothing_happens_outside_systemd(tmp_path: Path) -> None:
+def test_nothing_happens_outside_systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No address, or one that nobody listens on, is no error."""
-    Notifier(None).ready("x")
-    Notifier(str(tmp_path / "gone")).ready("x")
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    notify("READY=1")
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "gone"))
+    notify("READY=1")

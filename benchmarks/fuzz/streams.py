@@ -467,8 +467,8 @@ def _frames(folder: Path) -> Iterator[Check]:
         worker = Worker(process, ProgressMark.create(), taken, ReaderSettings(WorkerPlan("", ()), 60.0, 60.0))
         wire = _Wire()
         worker._transport = wire
-        collectors = {"nvml_pcie": 1.0, "nvml_nvlink": 1.0}
-        worker.send(WorkerPlan("", (), collectors=collectors))
+        for collector in ("nvml_pcie", "nvml_nvlink"):
+            worker.order(Order(collector, 1.0, now=True))
         stream = frame(data[1:]) + (data[1:] if data[:1] > b"\x80" else b"")
         size = (data[0] if data else 0) or 4096
         for begin in range(0, len(stream), size):
@@ -497,9 +497,7 @@ def _batches() -> Sequence[bytes]:
     batches = (
         WireBatch("nvml_pcie", readings, [], [], None, {"index:0": "0000:17:00.0"}, 1.0, 0.1),
         WireBatch("nvml_nvlink", readings, [], [], ("unreadable", "no"), {}, 1.0, 0.1),
-        WireBatch(
-            "nvml_pcie", [], [], [], None, {}, 1.0, 0.1, ["0000:17:00.0"], {"0000:17:00.0": (1, 2)}, [], b"{}", b"{}"
-        ),
+        WireBatch("nvml_pcie", [], [], [], None, {}, 1.0, 0.1, {"0000:17:00.0": (1, 2)}, [], b"{}", b"{}"),
     )
     return [b"\0" + msgspec.msgpack.encode(one) for one in (*batches, Order("nvml_pcie", 1.0, now=True))]
 

@@ -58,9 +58,10 @@ class Place:
         """The simulated node, its driver beneath this process; None on a real one."""
         if not self.preset:
             return None
+        from commwatch.config.simulated import SimulationPlan
         from commwatch_rehearsal.simulation import plug
 
-        node = plug.make_node(self.preset, None, self.started_at or time.time() - 3600)
+        node = plug.make_node(SimulationPlan(self.preset, "", self.started_at or time.time() - 3600, "", ""))
         plug.install_driver(node)
         return node
 

@@ -34,14 +34,8 @@ class Rehearsal(Protocol):
             ConfigError: there is none, or its file cannot be used.
         """
 
-    def make_node(self, preset: str, faults_file: Path | None, started_at: float, playback: str = ...) -> SimulatedNode:
-        """A node.
-
-        Args:
-            preset: what ``--simulate`` names.
-            faults_file: None: it is healthy.
-            started_at: when it booted, seconds since 1970.
-            playback: of a recording, see ``SimulationPlan``.
+    def make_node(self, plan: Any) -> SimulatedNode:
+        """The node of a ``SimulationPlan``; writes none of its files.
 
         Raises:
             ConfigError: the preset or a file cannot be used.

@@ -112,7 +112,7 @@ def test_a_part_that_one_reading_has_shown_is_expected_from_then_on() -> None:
     assert subject.expected() == {**ALL_PARTS, "ethernet_port": None, "rdma_port": 1}
     assert (subject.present()["gpu"], subject.present()["rdma_port"]) == (3, 0)
     assert [uuid for uuid, one in subject.state.gpus.items() if one.is_expected] == ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]
-    block = subject.block(10)
+    block = block_of(subject.readings())
     assert block.get("commwatch_nvlink_link_expected", "0", SLOTS[0], "1") == 1
     assert block.get("commwatch_pcie_link_width_expected_lanes", "0", SLOTS[0]) == 16
     assert block.get("commwatch_rdma_port_expected", "mlx5_0", "1") == 1
@@ -274,7 +274,7 @@ def test_a_lost_gpu_stays_expected() -> None:
 
     assert subject.present() == {"gpu": 3, "nvlink": 6, "pcie_lane": 48, "rdma_port": None, "ethernet_port": 1}
     assert subject.expected()["gpu"] == 4
-    assert subject.block(660).get("commwatch_nvlink_link_expected", "3", SLOTS[3], "0") == 1
+    assert block_of(subject.readings()).get("commwatch_nvlink_link_expected", "3", SLOTS[3], "0") == 1
 
 
 def test_moved_indexes_change_nothing() -> None:
@@ -285,7 +285,7 @@ def test_moved_indexes_change_nothing() -> None:
     assert watch(subject, left, 0, 1200) == []
 
     assert (subject.expected()["gpu"], subject.present()["gpu"]) == (4, 3)
-    block = subject.block(1200)
+    block = block_of(subject.readings())
     expected = [labels for name, labels in block.layout.series if name == "commwatch_nvlink_link_expected"]
     slots = {("0", SLOTS[0]), ("1", SLOTS[1]), ("1", SLOTS[2]), ("2", SLOTS[3])}
     assert {labels[:2] for labels in expected} == slots
@@ -300,7 +300,7 @@ def test_a_swapped_gpu_is_missing_until_accepted() -> None:
 
     assert (subject.expected()["gpu"], subject.present()["gpu"]) == (5, 4)
     assert [uuid for uuid, one in subject.state.gpus.items() if one.is_replaced] == ["GPU-3"]
-    assert subject.block(1260).get("commwatch_nvlink_link_expected", "3", SLOTS[3], "1") == 1
+    assert block_of(subject.readings()).get("commwatch_nvlink_link_expected", "3", SLOTS[3], "1") == 1
     assert subject.accept() == [f"GPU 3 (H100, GPU-3, {SLOTS[3]}) is no longer expected"]
     assert subject.expected() == subject.present()
 
@@ -315,7 +315,7 @@ def test_a_driver_that_is_away_hides_what_is_present() -> None:
 
     assert set(subject.present().values()) == {None}
     assert subject.expected() == {"gpu": 5, "nvlink": 10, "pcie_lane": 80, "rdma_port": None, "ethernet_port": 1}
-    assert subject.block(0).get("commwatch_present", "gpu") is None
+    assert block_of(subject.readings()).get("commwatch_present", "gpu") is None
 
 
 @pytest.mark.parametrize(
@@ -396,7 +396,7 @@ def test_an_interface_that_one_reading_has_shown_up_is_expected_while_it_is_here
     def expected(**up: bool) -> list[Value]:
         seen = {name: SeenPort(is_up, 12.5e9 if is_up else None) for name, is_up in up.items()}
         subject.observe(replace(FOUR, ports=seen), 10)
-        block = subject.block(10)
+        block = block_of(subject.readings())
         assert block.get("commwatch_ethernet_speed_expected_bytes_per_second", "eth0") is None
         return [block.get("commwatch_ethernet_expected", name) for name in ("eth0", "eth1")]
 
@@ -419,7 +419,7 @@ def test_capacity_is_known_from_the_first_reading_on() -> None:
 
     assert links_of(subject, SLOTS[0]) == ({0, 1}, 50e9)
     assert subject.ethernet_capacity("eth0") == 12.5e9
-    block = subject.block(0)
+    block = block_of(subject.readings())
     assert block.get("commwatch_nvlink_capacity_bytes_per_second", "0", SLOTS[0]) == 50e9
     assert block.get("commwatch_pcie_capacity_bytes_per_second", "0", SLOTS[0]) == pytest.approx(63_015_384_615)
     assert block.get("commwatch_pcie_link_width_expected_lanes", "0", SLOTS[0]) == 16
@@ -473,7 +473,7 @@ def test_expectations_never_fall_by_themselves(steps: list[tuple[float, Observat
 
         after = subject.expected()
         assert all((before[kind] or 0) <= (after[kind] or 0) for kind in before)
-        assert subject.block(now).values
+        assert subject.readings()
 
 
 def test_blocks_are_gathered_into_an_observation() -> None:
@@ -604,7 +604,7 @@ def test_a_board_says_how_many_gpus_it_holds(
 
 def lacking_of(subject: Inventory, metric: str) -> dict[tuple[str, ...], Value]:
     """What parts lack by a metric, by its labels; only what is not 0."""
-    block = subject.block(0.0)
+    block = block_of(subject.readings())
     return {
         labels: value
         for (name, labels), value in zip(block.layout.series, block.values, strict=True)
@@ -734,12 +734,12 @@ def test_an_rdma_port_that_is_the_only_one_down_of_its_kind(
     cable."""
     subject = inventory()
     subject.observe(replace(node(*(gpu(index) for index in range(4))), rdma_ports=ports), 0)
-    block = subject.block(0)
+    block = block_of(subject.readings())
 
     down = [name.split(":") for name, port in ports.items() if port.is_up is False]
     assert [tuple(one) for one in down if block.get("commwatch_rdma_port_expected", *one) == 1] == names
     subject.observe(replace(node(gpu(0)), rdma_ports=ports), 10)  # the loss of GPUs changes nothing about ports
-    block = subject.block(10)
+    block = block_of(subject.readings())
     assert [tuple(one) for one in down if block.get("commwatch_rdma_port_expected", *one) == 1] == names
 
 
@@ -787,7 +787,7 @@ def test_a_known_board_is_expected_whole_from_the_first_look() -> None:
     }  # fmt: skip
     assert subject.never_seen(0) == {"gpu": 0, "nvlink": 0}
     assert subject.origins() == {"gpu": "board", "nvlink": "board", "pcie_lane": "learned"}
-    block, slot = subject.block(0), ("0", "0000:00:00.0")
+    block, slot = block_of(subject.readings()), ("0", "0000:00:00.0")
     assert block.get("commwatch_nvlink_link_expected", *slot, "17") == 1
     assert block.get("commwatch_pcie_link_width_expected_lanes", *slot) == 16
     assert (uneven(subject), lacking_of(subject, "gpu_below_product")) == ({}, {})
@@ -809,7 +809,7 @@ def test_a_gpu_of_which_no_link_came_up_is_asked_for_them_where_its_equals_have_
 
     assert subject.never_seen(0)["nvlink"] == never_seen
     assert len(lacking_of(subject, "gpu_never_seen")) == never_seen // 18
-    asked = subject.block(0).get("commwatch_nvlink_link_expected", "0", "0000:00:00.0", "17")
+    asked = block_of(subject.readings()).get("commwatch_nvlink_link_expected", "0", "0000:00:00.0", "17")
     assert asked == (None if never_seen else 1)
     assert uneven(subject) == {}
 
@@ -863,7 +863,7 @@ def test_equals_ask_for_the_links_of_a_gpu_of_which_none_came_up(dark: int, expe
     none_up = [replace(one, links_up={}, links_down=frozenset(range(18))) for one in gpus[:dark]]
     subject.observe(replace(BOARD, gpus=(*none_up, *gpus[dark:]), gpus_on_boards=None, is_virtual=True), 0)
 
-    assert subject.block(0).get("commwatch_nvlink_link_expected", "0", "0000:00:00.0", "17") == expected
+    assert block_of(subject.readings()).get("commwatch_nvlink_link_expected", "0", "0000:00:00.0", "17") == expected
 
 
 @pytest.mark.parametrize(
@@ -880,9 +880,9 @@ def test_a_gpu_that_is_gone_does_not_hide_the_link_that_another_lacks(
     subject = inventory()
     subject.observe(replace(BOARD, gpus=tuple(gpus), gpus_on_boards=None, is_virtual=True), 0)
 
-    assert subject.block(0).get("commwatch_nvlink_link_expected", "0", "0000:00:00.0", "0") == expected
+    assert block_of(subject.readings()).get("commwatch_nvlink_link_expected", "0", "0000:00:00.0", "0") == expected
     subject.accept()
-    assert subject.block(0).get("commwatch_nvlink_link_expected", "0", "0000:00:00.0", "0") is None
+    assert block_of(subject.readings()).get("commwatch_nvlink_link_expected", "0", "0000:00:00.0", "0") is None
 
 
 def test_the_link_that_a_gpu_lacks_is_expected_while_another_gpu_goes() -> None:
@@ -899,7 +899,7 @@ def test_the_link_that_a_gpu_lacks_is_expected_while_another_gpu_goes() -> None:
     ]  # fmt: skip
     subject.observe(replace(before, gpus=tuple(dark)), 10)
 
-    assert subject.block(10).get("commwatch_nvlink_link_expected", "0", "0000:00:00.0", "0") == 1
+    assert block_of(subject.readings()).get("commwatch_nvlink_link_expected", "0", "0000:00:00.0", "0") == 1
 
 
 def test_gpus_in_mig_mode_have_no_links() -> None:
@@ -912,7 +912,7 @@ def test_gpus_in_mig_mode_have_no_links() -> None:
     subject.observe(split, 20)
 
     assert not any(subject.never_seen(0).values())
-    assert subject.block(20).get("commwatch_nvlink_link_expected", "0", "0000:00:00.0", "3") is None
+    assert block_of(subject.readings()).get("commwatch_nvlink_link_expected", "0", "0000:00:00.0", "3") is None
 
 
 @pytest.mark.parametrize(
@@ -970,7 +970,7 @@ def test_a_total_of_the_configuration_is_asked_of_each_part() -> None:
     subject.observe(replace(node(gpu(0), gpu(1), gpu(2), odd), rdma_ports=ports), 0)
 
     assert subject.never_seen(0) == {"gpu": 0, "nvlink": 0, "pcie_lane": 0, "rdma_port": 0}
-    block = subject.block(0)
+    block = block_of(subject.readings())
     assert block.get("commwatch_nvlink_link_expected", "3", SLOTS[3], "1") == 1
     assert block.get("commwatch_pcie_link_width_expected_lanes", "3", SLOTS[3]) == 16
     assert block.get("commwatch_rdma_port_expected", "mlx5_1", "1") == 1
@@ -978,8 +978,8 @@ def test_a_total_of_the_configuration_is_asked_of_each_part() -> None:
     more = replace(gpu(0), links_down=frozenset({2}))
     few = inventory(configured={"gpu": 4, "nvlink": 8, "rdma_port": 1})
     few.observe(replace(node(more, gpu(1), gpu(2), gpu(3)), rdma_ports=ports), 0)
-    assert few.block(0).get("commwatch_nvlink_link_expected", "0", SLOTS[0], "2") is None
-    assert few.block(0).get("commwatch_rdma_port_expected", "mlx5_1", "1") is None
+    assert block_of(few.readings()).get("commwatch_nvlink_link_expected", "0", SLOTS[0], "2") is None
+    assert block_of(few.readings()).get("commwatch_rdma_port_expected", "mlx5_1", "1") is None
 
 
 def test_what_an_operator_accepts_goes_before_the_board() -> None:
@@ -1054,7 +1054,7 @@ def test_what_a_configuration_asks_beyond_the_board_is_not_asked_by_the_board(
     subject = inventory(configured=asked)
     subject.observe(BOARD, 0)
 
-    assert (subject.block(0).get("commwatch_inventory_info", kind, "board") == 1) == by_board
+    assert (block_of(subject.readings()).get("commwatch_inventory_info", kind, "board") == 1) == by_board
 
 
 UP, DOWN, UNREAD = SeenPort(is_up=True, speed=50e9), SeenPort(is_up=False), SeenPort(is_up=None)
@@ -1090,7 +1090,7 @@ def test_ports_are_expected_once_they_were_active() -> None:
     assert watch_ports(subject, ports, 600, 600) == ["RDMA port mlx5_0:1 is expected at 50 GB/s"]
     assert numbers(subject) == (1, 1)
     assert subject.expected()["ethernet_port"] is None
-    block = subject.block(600)
+    block = block_of(subject.readings())
     assert (block.get(EXPECTED, "mlx5_0", "1"), block.get(EXPECTED, "mlx5_1", "1")) == (1, None)
 
 
@@ -1101,7 +1101,7 @@ def test_what_is_expected_is_told_with_its_speed() -> None:
     for now in range(0, 1260, 60):
         port = UP if now <= 660 else SeenPort(is_up=True, speed=25e9)
         subject.observe(Observation(rdma_ports={"mlx5_0:1": port}, ports={"ens1": port, "ens2": unknown}), now)
-    block = subject.block(1200)
+    block = block_of(subject.readings())
 
     for family, labels in (("rdma_port", ("mlx5_0", "1")), ("ethernet", ("ens1",))):
         assert block.get(f"commwatch_{family}_expected", *labels) == 1
@@ -1118,7 +1118,7 @@ def test_a_port_that_went_down_or_away_stays_expected() -> None:
     subject.observe(rdma({"mlx5_0:1": DOWN, "mlx5_2:1": DOWN}), 720)
 
     assert numbers(subject) == (2, 0)
-    assert subject.block(720).get(EXPECTED, "mlx5_1", "1") == 1
+    assert block_of(subject.readings()).get(EXPECTED, "mlx5_1", "1") == 1
     assert subject.accept() == [
         "RDMA port mlx5_0:1 is no longer expected",
         "RDMA port mlx5_1:1 is no longer expected",

@@ -8,7 +8,7 @@ from commwatch.node.job_use import Course, JobUse
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
 from commwatch_exporters.snapshot import Series, Value
-from support.core import SLOTS, ScriptedReader, block, collected, collector
+from support.core import SLOTS, block, collected, collector
 
 JOB = frozenset({100})
 HOUR = 3600.0
@@ -127,7 +127,7 @@ def told(occupants: dict[str, tuple[int, ...]], jobs: dict[int, int]) -> list[Va
     """The first GPU of the job of each of the two GPUs, after an hour."""
     store = Store()
     store.occupants, store.jobs = occupants, jobs
-    use, asked = JobUse(store), collector("nvml_gpu", ScriptedReader(), interval=60.0)
+    use, asked = JobUse(store), collector("nvml_gpu", interval=60.0)
     for minute in range(62):
         now = 60.0 * minute
         blocks = {
@@ -161,7 +161,7 @@ def test_the_use_of_pcie_is_that_of_samples_where_the_gpu_does_not_measure_it(gr
     """The busier direction, over the last hour."""
     store = Store()
     store.occupants = {SLOTS[0]: (7,)}
-    use, asked = JobUse(store), collector("nvml_gpu", ScriptedReader(), interval=60.0)
+    use, asked = JobUse(store), collector("nvml_gpu", interval=60.0)
     labels = ("0", SLOTS[0])
     for now in (60.0 * minute for minute in range(62)):
         ways: dict[Series, Value] = {("commwatch_pcie_transmit_utilization_ratio", labels): 0.1,
@@ -177,7 +177,7 @@ def test_a_gpu_that_is_not_read_any_more_is_not_told() -> None:
     """Nor one whose job has ended."""
     store = Store()
     store.occupants = {SLOTS[0]: (7,)}
-    use, asked = JobUse(store), collector("nvml_gpu", ScriptedReader(), interval=60.0)
+    use, asked = JobUse(store), collector("nvml_gpu", interval=60.0)
     reading: dict[Series, Value] = {("commwatch_gpu_utilization_ratio", ("0", SLOTS[0])): 0.5}
     for minute in range(62):
         use.on_batch(Outcome(asked, collected({SLOTS[0]: block(reading, 60.0 * minute)}), time=60.0 * minute))

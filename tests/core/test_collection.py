@@ -30,7 +30,7 @@ class Node(FedDaemon):
 
     def reader(self, name: str = LINKS) -> ScriptedReader:
         """Of a collector."""
-        reader = self[name].reader
+        reader = self.engine.collection.reader_of(self[name])
         assert isinstance(reader, ScriptedReader)
         return reader
 

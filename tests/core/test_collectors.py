@@ -67,7 +67,8 @@ def test_more_gpus_are_sampled_less_often(
 
     collector = node.engine.collection.collectors[SAMPLES]
     assert collector.current_interval == interval
-    assert collector.reader.orders[-1] == (SAMPLES, interval)  # type: ignore[attr-defined]
+    reader = node.engine.collection.reader_of(collector)
+    assert reader.orders[-1] == (SAMPLES, interval)  # type: ignore[attr-defined]
     node.feed(SAMPLES, {})
     assert collector.current_interval == 10.0
 

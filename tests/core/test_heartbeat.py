@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch.config.settings import Config, Textfile
+from commwatch.config.settings import Config, Otlp, Textfile
 from commwatch.node.run import TEND_SECONDS
 from commwatch.service import daemon
 from commwatch.service.daemon import (
@@ -28,9 +28,15 @@ class _SteppedClock(Clock):
     """Its wall clock can be stepped."""
 
     step = 0.0
+    fed = 0
+    """How often the watchdog was."""
 
     def time(self) -> float:
         return super().time() + self.step
+
+    def notify(self, *lines: str) -> None:
+        """What systemd gets."""
+        self.fed += lines == ("WATCHDOG=1",)
 
 
 class _Enough(Exception):
@@ -40,7 +46,7 @@ class _Enough(Exception):
 class _Living(Daemon):
     """Of a daemon its heart, its jobs, and housekeeping that does what the test says."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: _SteppedClock) -> None:
         self.clock = clock
         self._scheduler: SteppedScheduler = SteppedScheduler(clock.monotonic)
         self._clock_steps = ClockSteps(clock.time, clock.monotonic)
@@ -49,20 +55,23 @@ class _Living(Daemon):
         self.followed: list[float] = []
         """Steps of the clock of which collectors were told."""
         self.late: list[float] = []
-        self.fed = 0
         self.runs: list[tuple[str, float]] = []
         """Jobs, with the monotonic second of each run."""
         self.hangs = self.fails = False
         self.engine: Any = SimpleNamespace(collection=SimpleNamespace(follow_clock=self.followed.append))
         self._starvation: Any = SimpleNamespace(beat=self.late.append)
-        self._notifier: Any = SimpleNamespace(watchdog=self._feed)
         self._textfile: Any = SimpleNamespace(write=self._write)
+        self._otlp: Any = SimpleNamespace(send=self._send)
 
-    def _feed(self) -> None:
-        self.fed += 1
+    @property
+    def fed(self) -> int:
+        return self.clock.fed
 
     async def _write(self, settings: Textfile) -> None:
         self.runs.append(("textfile", self.clock.now // 1))
+
+    async def _send(self, settings: Otlp) -> None:
+        """No collector is configured."""
 
     async def _keep_house(self) -> None:
         self.runs.append(("housekeeping", self.clock.now // 1))
@@ -111,11 +120,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> _SteppedClock:
         await pause(0)
 
     monkeypatch.setattr(daemon, "time", one)
+    monkeypatch.setattr(daemon, "notify", one.notify)
     monkeypatch.setattr(asyncio, "sleep", sleep)
     return one
 
 
-def test_the_heart_beats_on_the_grid_of_the_jobs(clock: Clock) -> None:
+def test_the_heart_beats_on_the_grid_of_the_jobs(clock: _SteppedClock) -> None:
     """So they share a wake-up. A defect in a beat is logged, feeds no watchdog, and is not the last beat."""
     clock.now += 0.3
 
@@ -142,7 +152,7 @@ def test_the_heart_beats_on_the_grid_of_the_jobs(clock: Clock) -> None:
     asyncio.run(body())
 
 
-def test_the_jobs_of_the_daemon_run_at_their_intervals(clock: Clock) -> None:
+def test_the_jobs_of_the_daemon_run_at_their_intervals(clock: _SteppedClock) -> None:
     """Housekeeping and the textfile at once, and what was read is taken before the rules look at it."""
 
     async def body() -> None:
@@ -182,7 +192,7 @@ def test_a_stepped_clock_is_counted_and_moves_no_job(clock: _SteppedClock, step:
     asyncio.run(body())
 
 
-def test_the_watchdog_is_fed_while_housekeeping_waits_for_readers(clock: Clock) -> None:
+def test_the_watchdog_is_fed_while_housekeeping_waits_for_readers(clock: _SteppedClock) -> None:
     """At its own interval; but housekeeping that waits for ever is no life."""
 
     async def body() -> None:
@@ -199,7 +209,7 @@ def test_the_watchdog_is_fed_while_housekeeping_waits_for_readers(clock: Clock) 
     asyncio.run(body())
 
 
-def test_the_watchdog_is_not_fed_after_housekeeping_that_failed(clock: Clock) -> None:
+def test_the_watchdog_is_not_fed_after_housekeeping_that_failed(clock: _SteppedClock) -> None:
     """Until it comes to its end once: a defect that lasts ends in a restart."""
 
     async def body() -> None:
@@ -214,7 +224,7 @@ def test_the_watchdog_is_not_fed_after_housekeeping_that_failed(clock: Clock) ->
     asyncio.run(body())
 
 
-def test_the_watchdog_is_not_fed_where_the_scheduler_is_dead(clock: Clock) -> None:
+def test_the_watchdog_is_not_fed_where_the_scheduler_is_dead(clock: _SteppedClock) -> None:
     """A job is due and nobody gives it its turn, while heartbeats go on."""
 
     async def body() -> None:
@@ -228,7 +238,7 @@ def test_the_watchdog_is_not_fed_where_the_scheduler_is_dead(clock: Clock) -> No
     asyncio.run(body())
 
 
-def test_the_watchdog_is_fed_at_once_by_a_process_that_stood_still(clock: Clock) -> None:
+def test_the_watchdog_is_fed_at_once_by_a_process_that_stood_still(clock: _SteppedClock) -> None:
     """Whichever timer of the event loop comes first: systemd would not wait for the next beat."""
 
     async def body() -> None:
@@ -245,7 +255,7 @@ def test_a_configuration_is_read_again_as_often_as_that_is_asked_for() -> None:
     """Also where that is asked for during a reading; one that fails is not the last."""
 
     async def body() -> None:
-        service, readings = _Living(Clock()), list[int]()
+        service, readings = _Living(_SteppedClock()), list[int]()
 
         async def read() -> None:
             readings.append(len(readings))
@@ -265,7 +275,7 @@ def test_a_configuration_is_read_again_as_often_as_that_is_asked_for() -> None:
     asyncio.run(body())
 
 
-def test_the_watchdog_is_not_fed_where_no_engine_took_over(clock: Clock) -> None:
+def test_the_watchdog_is_not_fed_where_no_engine_took_over(clock: _SteppedClock) -> None:
     """A defect kept the new one from its start and the old one has stopped: systemd starts the daemon again."""
 
     async def body() -> None:
@@ -275,9 +285,6 @@ def test_the_watchdog_is_not_fed_where_no_engine_took_over(clock: Clock) -> None
             if failures:
                 raise failures.pop()
 
-        service._notifier = SimpleNamespace(
-            watchdog=service._feed, reloading=lambda: None, ready=lambda status: None
-        )  # fmt: skip
         service._reload_config, service._changing = Config, asyncio.Lock()
         service._prepare = lambda config: None  # type: ignore  # nothing is made of it
         service._change_to = change  # type: ignore  # fails or not

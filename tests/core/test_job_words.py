@@ -31,7 +31,7 @@ from commwatch.service.api import Answers
 from commwatch.service.job_ras import JobRas
 from commwatch.service.job_words import JobWords
 from commwatch.workers.one_shot import Answer
-from support.core import ScriptedReader, block, collected, collector
+from support.core import block, collected, collector
 from support.facts import shipped
 from support.fed_daemon import FedDaemon
 from support.findings import finding
@@ -79,7 +79,7 @@ class Story:
 
     def _take(self, tracker: Any, name: str, audit: Any) -> None:
         found = replace(collected({}), audit=msgspec.json.encode(audit))
-        tracker.on_batch(Outcome(collector(name, ScriptedReader()), found, time=self.node.now))
+        tracker.on_batch(Outcome(collector(name), found, time=self.node.now))
 
     def judged(
         self, taken: float = 30.0, since: float = 0.0, *, owner: int = USER, series: str = "a", **changes: Any
@@ -104,7 +104,7 @@ class Story:
             links = ("commwatch_nvlink_links", (str(index), slot))
             self.node.store.put("nvml_identity", slot, block({info: 1, links: 18}, 0.0), 1e9)
         self.node.store.put("nccl_inspector", "", block({("commwatch_nccl_inspector_files", ()): 1}, 0.0), 1e9)
-        self.inspector.on_batch(Outcome(collector("nvml_processes", ScriptedReader()), collected({}), 1.0))
+        self.inspector.on_batch(Outcome(collector("nvml_processes"), collected({}), 1.0))
         self._take(self.inspector, "nccl_inspector", InspectorReport(reports))
 
     def evidence(self) -> dict[str, tuple[JobEvidence, ...]]:

@@ -12,11 +12,11 @@ from commwatch.jobs.over_tcp import GROUP, OverTcp, default_interfaces
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
 from commwatch_exporters.snapshot import Series, Value
-from support.core import ScriptedReader, block, collected, collector
+from support.core import block, collected, collector
 from support.facts import shipped
 
 SLOT, PID, STEP = "0000:17:00.0", 101, 15.0
-NETWORK = collector("network", ScriptedReader(), interval=STEP)
+NETWORK = collector("network", interval=STEP)
 HEAD = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
 ROUTE = "{}\t00000000\t0100000A\t{}\t0\t0\t0\t00000000\t0\t0\t0\n"
 ROUTE_IPV6 = "0" * 32 + " 00 " + "0" * 32 + " 00 fe80 00000400 00000001 00000000 {} {}\n"

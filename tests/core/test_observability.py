@@ -199,7 +199,8 @@ def test_a_result_that_grew_old_says_nothing_of_its_probe(node: Node) -> None:
     node.store.drop_group(PROBES)
 
     assert node.sees(PROBE, [STREAK])
-    node.collection.pause()
+    node.store.maintenance = "upgrade"
+    node.collection.tend()
     assert not node.sees(PROBE, [STREAK])
 
 

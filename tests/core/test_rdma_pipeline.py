@@ -185,7 +185,7 @@ def test_a_node_without_rdma_starts_no_process(
         add_port(add_device(tmp_path / "sysfs"))
     collection = node.engine.collection
     collection.tend()
-    reader = collection.collectors["rdma"].reader
+    reader = collection.reader_of(collection.collectors["rdma"])
 
     assert isinstance(reader, ScriptedReader)
     assert [name for name, _ in reader.orders if name == "rdma"] == ["rdma"] * has_rdma

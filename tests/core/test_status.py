@@ -146,7 +146,7 @@ def test_maintenance_is_said_first(running: Engine, monkeypatch: pytest.MonkeyPa
     """Whoever opens the page learns why it is empty; a missing driver comes after."""
     monkeypatch.setattr(running.presence, "has_driver", lambda: False)
 
-    running.maintenance = "swap"
+    running.store.maintenance = "swap"
     notices = told(running).notices
 
     assert notices == ("Paused for maintenance (swap): GPUs are neither read nor probed.", NO_DRIVER)

@@ -218,10 +218,12 @@ def test_what_was_repaired_while_no_daemon_ran_closes(node: Node) -> None:
 def test_a_pause_neither_opens_nor_closes(node: Node) -> None:
     """The driver is not read during maintenance; what is well again closes once it has been read after it."""
     open_on(node, 1, 0)
-    node.collection.pause()
+    node.store.maintenance = "upgrade"
+    node.collection.tend()
     assert node.look(3600.0) == [link(1)]
     assert node.exposed() == [link(1)]
 
+    node.store.maintenance = None
     node.collection.resume()
     assert node.look(3600.0) == [link(1)]
     node.links(1, 1)

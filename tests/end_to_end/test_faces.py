@@ -50,7 +50,7 @@ def found(daemon: SimulatedDaemon, code: str) -> Finding:
 def told_by(daemon: SimulatedDaemon) -> FindingsDocument:
     """What /api/v1/findings gives."""
     return daemon.verdict.document(
-        {"version": "1.2.3", "time": time.time(), "simulated": None, "maintenance": daemon.engine.maintenance}
+        {"version": "1.2.3", "time": time.time(), "simulated": None, "maintenance": daemon.engine.store.maintenance}
     )
 
 
@@ -185,11 +185,11 @@ def test_all_faces_say_one_verdict_in_every_state(tmp_path: Path, monkeypatch: p
     with struck(NVLINK_DOWN, tmp_path, monkeypatch, "h100x8ndr") as daemon:
         findings, daemon.verdict.findings = daemon.verdict.findings, []
         assert one_verdict(daemon, "OK") == "no warning or critical finding"
-        daemon.engine.maintenance = "upgrade"
+        daemon.engine.store.maintenance = "upgrade"
         assert one_verdict(daemon, "Unknown") == "the daemon is paused (upgrade)"
         daemon.verdict.findings = findings
         assert "(upgrade); before: NVLink is down" in one_verdict(daemon, "Unknown")
-        daemon.engine.maintenance = None
+        daemon.engine.store.maintenance = None
         daemon.verdict.looked_at = time.time() - 90
         assert one_verdict(daemon, "Unknown").startswith("the daemon's last look is 90 s old, more than 60 s")
         daemon.verdict.looked_at = None

@@ -46,7 +46,7 @@ def test_one_search_serves_every_collective_that_is_slow(tmp_path: Path) -> None
         node.until(70, step=150)
         matrices, frequent = node.ran("pairs"), node.ran("all_reduce")
         searched = sum(
-            one.gpu_seconds for record in node.engine.probing._records.values() for one in record.history.occupied
+            one.gpu_seconds for probe in node.engine.probing._probes.values() for one in probe.record.history.occupied
             if one.search
         )  # fmt: skip
 
@@ -62,7 +62,7 @@ def test_a_healthy_node_is_not_searched(tmp_path: Path) -> None:
         node.until(70, step=150)
         cycles = {name: len(node.ran(name)) for name in node.config.probes.definitions}
         searched = [
-            one for record in node.engine.probing._records.values() for one in record.history.occupied if one.search
+            one for probe in node.engine.probing._probes.values() for one in probe.record.history.occupied if one.search
         ]
 
     assert [cycles[name] for name in cycles if name != "all_reduce"] == [1] * 7

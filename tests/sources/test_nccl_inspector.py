@@ -23,7 +23,7 @@ from commwatch.node.run import Outcome
 from commwatch.node.store import Store
 from commwatch.readings import Batch
 from commwatch_exporters.snapshot import Value
-from support.core import ScriptedReader, block, collected, collector
+from support.core import block, collected, collector
 
 STEP = 10.0
 FOUND = 60.0
@@ -402,7 +402,7 @@ class Gpus:
             info = ("commwatch_gpu_info", (str(index), slot, f"GPU-{index}", "", "", ""))
             self.store.put("nvml_identity", slot, block({info: 1}, 0.0), 1e9)
         self.tracker = JobInspector(self.store, procfs)
-        self.collectors = {name: collector(name, ScriptedReader()) for name in JobInspector.collectors}
+        self.collectors = {name: collector(name) for name in JobInspector.collectors}
         self.store.put("nccl_inspector", "", block({("commwatch_nccl_inspector_files", ()): 1}, 0.0), 1e9)
 
     def take(self, *reports: ProcessReport) -> dict[tuple[str, str], Value]:

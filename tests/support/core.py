@@ -182,12 +182,10 @@ KEYS = {row.name: (source.name, row.key) for source in SOURCES.values() for row 
 """The source of a collector, and what that calls it, by its name on the metrics."""
 
 
-def collector(
-    name: str = "nvml_nvlink", reader: Reader | None = None, interval: float = 1.0, needs_release: bool = True
-) -> Collector:
+def collector(name: str = "nvml_nvlink", interval: float = 1.0, needs_release: bool = True) -> Collector:
     """A collector of the source that its name begins with."""
     source = name if name in SOURCES else name.partition("_")[0]
-    return Collector(name, source, reader or ScriptedReader(source), interval, needs_release=needs_release)
+    return Collector(name, source, 2.0, interval, needs_release=needs_release)
 
 
 def block(values: Mapping[Series, Value], at: float | None = None) -> Block:

@@ -48,8 +48,7 @@ class FedDaemon:
         """All that was logged of the runs until now."""
         keep_time(patched, self.clock)
         fed = type("_FedReader", (ScriptedReader,), {"suspects": property(lambda reader: self.suspects)})
-        for reader in ("Reader", "SettingsReader"):
-            patched.setattr(f"commwatch.service.engine.{reader}", lambda one, *_, **__: fed(one.name))
+        patched.setattr("commwatch.service.engine.Reader", lambda one, *_, **__: fed(one.name))
         self.restart()
 
     def restart(self, boot: str = "boot") -> None:
@@ -90,10 +89,11 @@ class FedDaemon:
         """
         self.clock.now += seconds
         one = self.engine.collection.collectors[collector]
-        assert isinstance(one.reader, ScriptedReader)
+        reader = self.engine.collection.reader_of(one)
+        assert isinstance(reader, ScriptedReader)
         if answer is None or isinstance(answer, Mapping):
             answer = collected({device: self.block(values) for device, values in (answer or {}).items()})
-        one.reader.answers.append(answer)
+        reader.answers.append(answer)
         with capture_logs() as logged:
             asyncio.run(self.engine.collection.run(one))
         defects = [entry for entry in logged if entry.get("exc_info")]

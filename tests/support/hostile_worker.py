@@ -57,7 +57,8 @@ class Hostile:
         self.process = subprocess.Popen(["cat"], stdin=subprocess.PIPE)  # noqa: ASYNC220 - no other clients here
         self.worker = Worker(self.process, self.mark, self, self._settings, self._starvation)
         await self.worker.connect(ours)
-        self.worker.send(WorkerPlan("", (), collectors={"run": 1.0}))
+        self.worker.send(WorkerPlan("", ()))
+        self.worker.order(Order("run", 1.0, now=True))
 
     async def stop(self) -> None:
         self.worker.give_up()
@@ -98,7 +99,7 @@ def encoded(collector: str = "run", readings: Any = (), **fields: Any) -> bytes:
     """A frame with a batch; what is not said is empty."""
     given = {
         "collector": collector, "readings": readings, "absences": (), "events": (), "unavailable": None, "aliases": {},
-        "began": 0.0, "duration": 0.0, "gone": (), "occupants": None, "log_errors": (), "resume": None, "audit": None,
+        "began": 0.0, "duration": 0.0, "occupants": None, "log_errors": (), "resume": None, "audit": None,
         **fields,
     }  # fmt: skip
     return frame(msgspec.msgpack.encode(list(given.values())))

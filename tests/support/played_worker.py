@@ -36,10 +36,10 @@ class PlayedWorker:
         self._ended = False
 
     @property
-    def plan(self) -> WorkerPlan:
-        """What it was told first."""
+    def ordered(self) -> list[str]:
+        """The collectors that it was told to run."""
         self._read()
-        return msgspec.msgpack.decode(self._messages[0], type=WorkerPlan)
+        return [msgspec.msgpack.decode(one, type=Order).collector for one in self._messages[1:]]
 
     def gives(self, collector: str, *devices: str, began: float | None = None, **batch: Any) -> None:
         """Give one run; by default it began now."""
@@ -66,13 +66,9 @@ class PlayedWorker:
     def poll(self) -> int | None:
         """See ``Process``. It ends when it is asked to."""
         self._read()
-        asked = any(not msgspec.msgpack.decode(one, type=Order).collector for one in self._messages[1:])
-        return 0 if asked or self._ended else None
+        return 0 if self._ended or "" in self.ordered else None
 
     def send_signal(self, sig: int) -> None:
-        """See ``Process``."""
-
-    def kill(self) -> None:
         """See ``Process``."""
 
 

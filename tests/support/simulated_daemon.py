@@ -123,18 +123,15 @@ class _ReaderHere(ScriptedReader):
 
     daemon: SimulatedDaemon
 
-    def __init__(self, settings: Any, events: Any, nothing: Any = None, **_: Any) -> None:
+    def __init__(self, settings: Any, events: Any, **_: Any) -> None:
         super().__init__(settings.name)
         self.settings = settings
-        self._nothing = nothing
         self._sources: dict[str, Source] = {}
         """Open, by name."""
         self._blocks: dict[tuple[Series, ...], Layout] = {}
         self._cadences: dict[str, Cadence] = {}
 
     def order(self, collector: str, every: float) -> None:
-        if self._nothing is not None:
-            return  # audits are jobs of the scheduler
         begins = bool(every) and collector not in self._cadences
         self._cadences.setdefault(collector, Cadence()).order(every, self.daemon.time, at_once=begins)
         if not every:
@@ -155,11 +152,6 @@ class _ReaderHere(ScriptedReader):
             await self.now(due[0])
 
     def _read(self, collector: str) -> Collected | SourceUnavailable:
-        if self._nothing is not None:
-            nothing: Collected | None = self._nothing()
-            if nothing is not None:
-                return nothing
-            self.close()  # a process lives for one audit
         name, key = KEYS[collector]
         try:
             return self._collected((self._sources.get(name) or self._open(name)).collect(key))
@@ -335,9 +327,7 @@ class SimulatedDaemon:
         patched.setattr(socket, "gethostname", lambda: "node1")
         # A command that logs would set up the logging of all tests that follow.
         patched.setattr("commwatch.service.log.configure_logging", lambda settings: None)
-        here = type("_ReaderOfThisDaemon", (_ReaderHere,), {"daemon": self})
-        for name in ("Reader", "SettingsReader"):
-            patched.setattr(f"commwatch.service.engine.{name}", here)
+        patched.setattr("commwatch.service.engine.Reader", type("_Reader", (_ReaderHere,), {"daemon": self}))
         if isinstance(preset, Preset):
             patched.setattr("commwatch_rehearsal.simulation.node.find_preset", lambda name: preset)
         if change_seconds:
@@ -493,7 +483,7 @@ class SimulatedDaemon:
         self.look()
 
     async def _run_due(self) -> None:
-        for reader in {id(one.reader): one.reader for one in self.collectors}.values():
+        for reader in self.engine._readers.values():
             await reader.run_due()  # type: ignore[attr-defined]
         await self.scheduler.run_due()
 
@@ -616,8 +606,8 @@ class SimulatedDaemon:
 
     def close(self) -> None:
         """Let go of everything at once, as a daemon that is killed."""
-        for collector in self.collectors:
-            collector.reader.close()  # type: ignore[attr-defined]
+        for reader in self.engine._readers.values():
+            reader.close()  # type: ignore[attr-defined]
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
 

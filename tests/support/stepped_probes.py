@@ -54,7 +54,7 @@ class SteppedNode(SimulatedDaemon):
 
     def occupied_share(self) -> float:
         """Of the GPUs' time of a day, what all probes of the last day took."""
-        records = self.engine.probing._records.values()
+        records = [probe.record for probe in self.engine.probing._probes.values()]
         seconds = used([one for record in records for one in record.history.occupied], time.time(), DAY_SECONDS)
         return seconds / len(self.engine.probing._node.gpus) / DAY_SECONDS
 

@@ -10,7 +10,7 @@ from commwatch.jobs.stuck import GROUP, StuckJobs
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
 from commwatch_exporters.snapshot import Block, Layout, Value
-from support.core import ScriptedReader, block, collected, collector
+from support.core import block, collected, collector
 from support.facts import shipped
 
 SLOTS = tuple(f"0000:{17 + index}:00.0" for index in range(4))
@@ -26,7 +26,7 @@ STUCK, SILENT, STOPPED, UNREAD, ODD = (
     for name in ("stuck_seconds", "silent_seconds", "stopped_processes", "stuck_unread", "odd_rank")
 )
 
-COLLECTORS = {name: collector(name, ScriptedReader(), interval=STEP) for name in StuckJobs.collectors}
+COLLECTORS = {name: collector(name, interval=STEP) for name in StuckJobs.collectors}
 USES = {
     family: Layout(
         (f"commwatch_{family}_transmit_utilization_ratio", (str(index), slot)) for index, slot in enumerate(SLOTS)

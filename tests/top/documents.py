@@ -66,7 +66,7 @@ def _documents(daemon: SimulatedDaemon) -> Documents:
 def _statuses(daemon: SimulatedDaemon, now: float) -> list[ProbeStatus]:
     next_run, skip = now + 720, Skipped(finished_at=now, reason="gpu_busy", detail=BUSY.partition(": ")[2])
     known = {"all_reduce": Known(None, None, next_run), "pairs": Known(None, skip, now + 60)}
-    return [status_of(name, daemon.engine.probing._records[name], known[name], now) for name in _PROBES]
+    return [status_of(name, daemon.engine.probing._probes[name].record, known[name], now) for name in _PROBES]
 
 
 def with_version(said: Documents, version: str) -> Documents:

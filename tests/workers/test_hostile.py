@@ -20,7 +20,7 @@ from commwatch.sources.network import COUNTERS
 from commwatch.state.records import LONGEST_LABEL
 from commwatch.workers.by_hand import reader_by_hand
 from commwatch.workers.sources import READERS, SOURCES
-from commwatch.workers.wire import MOST_EARLY, Bounds, frame, take_frames
+from commwatch.workers.wire import MOST_EARLY, Bounds, Order, frame, take_frames
 from commwatch.workers.worker import Hung
 from commwatch_exporters.catalogue import CATALOGUE, Metric
 from support.audited import audited
@@ -161,7 +161,6 @@ def test_what_a_worker_names_is_neither_opened_nor_run(tmp_path: Path, monkeypat
                     occupants={name: (1,)},
                     log_errors=[error],
                     resume=b'{"files": {"' + name.encode() + b'": [1, 2]}}',
-                    gone=[name],
                     audit=b'{"read": 1, "words": "' + name.encode() + b'"}',
                 )
                 for _ in names
@@ -294,7 +293,7 @@ def test_names_of_devices_are_made_harmless() -> None:
             assert one.worker.aliases == {shown: shown}
             again = await one.gave(readings=[(name, 0.0, None, [2])])
             assert again.blocks[shown].values == [2]
-            assert (await one.gave(gone=[name])).blocks == {}
+            assert (await one.gave()).blocks == {}
             with pytest.raises(GivenUpError):
                 await one.gave(readings=[(name, 0.0, None, [3])])
 
@@ -313,30 +312,32 @@ def test_a_time_in_the_future_is_that_of_the_answer() -> None:
 
 
 def test_series_stay_few_over_many_answers() -> None:
-    """A worker that tells other label values each time is given up before it has filled the page."""
+    """Of a worker that tells other label values each time no more is known than its last answer."""
 
     async def body() -> None:
         async with hostile(SETTINGS) as one:
-            for number in range(SETTINGS.most_series):
-                await one.gave(readings=[reading((LABELLED, labels(number)), device=str(number))])
+            for number in range(SETTINGS.most_series + 1):
+                given = await one.gave(readings=[reading((LABELLED, labels(number)), device=str(number))])
+                assert [*given.blocks] == [str(number)]
             with pytest.raises(GivenUpError):
-                await one.gave(readings=[reading((LABELLED, labels(1000)), device="1000")])
+                await one.gave(readings=[("0", 0.0, None, [1])])
 
     in_loop(body)
 
 
 def test_devices_stay_few_over_many_answers() -> None:
-    """A worker that names others each time is given up at the 8,193rd."""
+    """Those of all collectors together count: a worker that names more is given up at the 8,193rd."""
 
     async def body() -> None:
         async with hostile(HOST) as one:
             rows = [
                 reading(("commwatch_ethernet_carrier", (str(number),)), device=str(number)) for number in range(8193)
             ]
+            one.worker.order(Order("other", 1.0, now=True))
             await one.gave(readings=rows[:4096])
-            await one.gave(readings=rows[4096:8192])
+            assert len((await one.gave(collector="other", readings=rows[4096:8192])).blocks) == 4096
             with pytest.raises(GivenUpError):
-                await one.gave(readings=rows[8192:])
+                await one.gave(readings=rows[:4097])
 
     in_loop(body)
 

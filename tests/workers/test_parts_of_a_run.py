@@ -151,12 +151,12 @@ def test_a_collector_that_ends_its_process_goes_last_in_the_next_one_and_the_wai
             one.reader.order(GPU, 600.0)
             one.reader.order(OTHER, 600.0)
             worker = await one.started(1)
-            assert [*worker.plan.collectors] == [GPU, OTHER]
+            assert worker.ordered[:2] == [GPU, OTHER]
             worker.end()
             await one.until(lambda: len(one.kept) == 2)
             one.ahead += 1.0
             worker = await one.started(2)
-            assert [*worker.plan.collectors] == [OTHER, GPU]
+            assert worker.ordered[:2] == [OTHER, GPU]
             worker.gives(OTHER, HEALTHY)
             await one.until(lambda: len(one.kept) == 3)
             worker.end()

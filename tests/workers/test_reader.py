@@ -19,7 +19,6 @@ from commwatch.config.settings import NetworkSection, Sources, section_json
 from commwatch.config.simulated import SimulationPlan
 from commwatch.node.run import Collected
 from commwatch.readings import Absence
-from commwatch.workers.child import MOST_SILENT_DEVICES
 from commwatch.workers.process_state import process_state
 from commwatch.workers.reader import REJOIN_SECONDS, Reader, ReaderSettings
 from commwatch.workers.wire import WorkerPlan
@@ -628,7 +627,7 @@ def test_interfaces_that_are_gone_are_forgotten(tmp_path: Path) -> None:
             for run in range(4):
                 interfaces(tmp_path, ["eth0", *(f"veth{run}x{number}" for number in range(50))])
                 assert len((await reader.now("network")).blocks) == 52
-                assert len(remembered()) <= 52 + MOST_SILENT_DEVICES
+                assert len(remembered()) == 52
             interfaces(tmp_path, ["eth0", "veth0x0"])
             again = await reader.now("network")
             assert again.blocks["veth0x0"].get("commwatch_ethernet_receive_bytes_total", "veth0x0") == 1

@@ -11,8 +11,7 @@ import msgspec
 from commwatch.jobs.settings.records import AuditOrder, AuditRecord
 from commwatch.node.run import Collected
 from commwatch.service.instruments import Instruments
-from commwatch.service.settings_reader import SettingsReader
-from commwatch.workers.reader import ReaderSettings
+from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.wire import WorkerPlan
 from support.core import in_loop
 from support.processes import ProcessTable
@@ -21,14 +20,21 @@ START_DEADLINE = 6.0
 """Seconds in which a process starts and looks at any one process; also on a machine that has no time for it."""
 
 
-def reader(table: ProcessTable, *pids: int) -> SettingsReader:
+def reader(table: ProcessTable, *pids: int) -> Reader:
     order = msgspec.json.encode(AuditOrder(pids))
     settings = ReaderSettings(
         WorkerPlan("settings", ("nccl_settings",), sysfs=str(table.root.parent / "sys"), procfs=str(table.root),
                    confined=True),
         START_DEADLINE, START_DEADLINE, resume=lambda: {"nccl_settings": order},
     )  # fmt: skip
-    return SettingsReader(settings, Instruments(), lambda: None)
+    return Reader(settings, Instruments())
+
+
+async def audit(one: Reader) -> Collected:
+    """As the daemon's collection has it run."""
+    collected = await one.now("nccl_settings")
+    await one.release()
+    return collected
 
 
 def record(collected: Collected) -> AuditRecord:
@@ -48,12 +54,12 @@ def test_a_process_that_cannot_be_read_is_left_out_and_the_others_are_audited(tm
     async def body() -> None:
         one = reader(table, 11, 12)
         try:
-            first = await one.now("nccl_settings")
+            first = await audit(one)
             assert [(absence.device, absence.reason) for absence in first.absences] == [("12", "deadline")]
             assert first.blocks == {}
             assert len(one.pids()) == 1
 
-            found = record(await one.now("nccl_settings"))
+            found = record(await audit(one))
             assert (found.read, [(unread.pid, unread.reason) for unread in found.unread]) == (1, [(12, "no_answer")])
             assert [(remark.code, remark.pids) for remark in found.remarks] == [("buffer_small", (11,))]
             assert len(one.pids()) == 1

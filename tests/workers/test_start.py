@@ -69,7 +69,7 @@ while not (words := Path(f"/proc/{second.pid}/cmdline").read_bytes()):  # exec s
 assert b"NOTIFY_SOCKET" not in Path(f"/proc/{second.pid}/environ").read_bytes()
 own = b"workers.child" in words
 print("interpreter of its own" if own else "forked")
-second.kill()
+second.send_signal(signal.SIGKILL)
 print("code", code_of(second))
 """
 
@@ -112,7 +112,7 @@ with Spares(2) as spares:
         time.sleep(0.01)
     process, _connection = start()
     print(process.pid == other, there(killed))
-    process.kill()
+    process.send_signal(signal.SIGKILL)
 """,
     "one that is stopped is ended too": """
 with Spares(1) as spares:
@@ -125,9 +125,9 @@ signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 with Spares(2) as spares:
     [other, _] = spares.pids()
     process, _connection = start()
-    process.kill()
+    process.send_signal(signal.SIGKILL)
     print(code_of(process))
-    process.kill()
+    process.send_signal(signal.SIGKILL)
 print(there(other))
 """,
     "a system that is full gives no more": """
@@ -190,7 +190,7 @@ with Spares(1) as spares:
     while b"workers.child" not in Path(f"/proc/{process.pid}/cmdline").read_bytes():
         time.sleep(0.01)
     print("another reader:", holds_it(process.pid), "a program:", holds_it(program))
-    process.kill()
+    process.send_signal(signal.SIGKILL)
     code_of(process)
 os.kill(program, signal.SIGKILL)
 os.waitpid(program, 0)
@@ -232,16 +232,15 @@ def test_a_worker_that_was_given_up_reads_nothing_more(tmp_path: Path) -> None:
     os.mkfifo(log)
     end = os.open(log, os.O_RDWR | os.O_NONBLOCK)
     settings = section_json(Sources(kernel_log=KernelLogSection(path=str(log))))
-    plan = WorkerPlan(
-        "host", ("kernel_log",), settings, collectors={"kernel_log": 5.0}
-    )  # fmt: skip
+    plan = WorkerPlan("host", ("kernel_log",), settings)
     ours, theirs = socket.socketpair()
     mark = ProgressMark.create()
     with ours, theirs:
         worker = start_python(theirs.fileno(), mark.descriptor)
         worker.send_signal(signal.SIGSTOP)
         os.write(end, b"4,1,0,-;a record\n")
-        ours.sendall(frame(msgspec.msgpack.encode(plan)))
+        for message in (plan, Order("kernel_log", 5.0, now=True)):
+            ours.sendall(frame(msgspec.msgpack.encode(message)))
     worker.send_signal(signal.SIGCONT)
 
     until(lambda: worker.poll() is not None)
@@ -252,16 +251,14 @@ def test_a_worker_that_was_given_up_reads_nothing_more(tmp_path: Path) -> None:
 
 def test_a_worker_whose_source_cannot_be_read_runs_nothing_more_where_it_is_to_rest() -> None:
     """It waits for the order to end, whatever else is due or ordered."""
-    plan = WorkerPlan(
-        "nvml", ("nvml",),
-        collectors=dict.fromkeys(("nvml_gpu", "nvml_identity"), 0.01), rest_when_unavailable=True,
-    )  # fmt: skip
+    plan = WorkerPlan("nvml", ("nvml",), rest_when_unavailable=True)
+    orders = [Order(name, 0.01, now=True) for name in ("nvml_gpu", "nvml_identity")]
     ours, theirs = socket.socketpair()
     mark = ProgressMark.create()
     with ours:
         with theirs:
             worker = start_python(theirs.fileno(), mark.descriptor)
-        ours.sendall(frame(msgspec.msgpack.encode(plan)))
+        ours.sendall(b"".join(frame(msgspec.msgpack.encode(one)) for one in (plan, *orders)))
         come = bytearray(ours.recv(2**16))
         ours.sendall(frame(msgspec.msgpack.encode(Order("nvml_gpu", 0.01, now=True))))
         ours.settimeout(0.2)

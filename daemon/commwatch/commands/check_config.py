@@ -14,6 +14,7 @@ from pathlib import Path
 from commwatch.children import clean_environment
 from commwatch.commands.command import command, option
 from commwatch.config.settings import Config
+from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.config.web import read_web_config
 from commwatch.diagnosis.headline_alerts import headline_alerts
@@ -62,8 +63,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     """Check and print; a wrong configuration has ended the program before."""
     thresholds = load_thresholds(config.thresholds)
     if config.simulation.preset:
-        faults = Path(config.simulation.faults) if config.simulation.faults else None
-        rehearsal().make_node(config.simulation.preset, faults, time.time())  # says what is wrong with preset or faults
+        rehearsal().make_node(SimulationPlan.of(config.simulation, time.time(), Path()))  # says what is wrong with it
     checks = [Check("configuration", "ok", f"thresholds {thresholds.digest}"), *_what_runs(config)]
     if config.marks:
         checks.append(Check("marks", "ok", f"{len(read_floors(Path(config.marks)).floors)} floors"))

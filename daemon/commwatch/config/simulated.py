@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
+
+if TYPE_CHECKING:
+    from commwatch.config.settings import Simulation
 
 RECORDING = ".cwrec"
 """How the name of a recording ends (docs/using/recordings.md)."""
@@ -44,3 +48,10 @@ class SimulationPlan(msgspec.Struct, array_like=True, frozen=True):
     """Folder of the generated tree of ``/proc``; the daemon's own processes are not in it."""
     playback: str = "hold"
     """Of a recording: ``hold``, ``loop`` or ``once``, as the configuration has it."""
+
+    @classmethod
+    def of(cls, settings: Simulation, started_at: float, folder: Path) -> SimulationPlan:
+        """The plan of a configuration, whose trees are in a folder."""
+        faults = str(Path(settings.faults).resolve()) if settings.faults else ""
+        trees = str(folder / "sysfs"), str(folder / "procfs")
+        return cls(absolute(settings.preset), faults, started_at, *trees, settings.playback)

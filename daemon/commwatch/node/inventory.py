@@ -25,7 +25,7 @@ from commwatch.node.inventory_state import (
     stable_ports,
 )
 from commwatch.node.observation import Observation, SeenGpu, SeenPort
-from commwatch_exporters.snapshot import Block, Layout, Series, Value
+from commwatch_exporters.snapshot import Series, Value
 
 IDENTITY: Final = "nvml_identity"
 """The collector whose devices are the GPUs that the driver lists."""
@@ -519,7 +519,7 @@ class Inventory:
         """The same of an RDMA port, named as ``mlx5_0:1``."""
         return expected_speed(self.state.rdma_ports, port)
 
-    def block(self, time: float, faulty_strangers: int = 0) -> Block:
+    def readings(self, faulty_strangers: int = 0) -> dict[Series, Value]:
         """The expected and present parts as the metrics of the inventory; arguments as for ``never_seen``."""
         expected, present = self.expected(), self.present()
         readings: dict[Series, Value] = {("commwatch_expected", (kind,)): expected[kind] for kind in KINDS}
@@ -552,7 +552,7 @@ class Inventory:
                     for uuid, number in self._dark_gpus().items()
                 }
             )
-        return Block(Layout(readings), tuple(readings.values()), time)
+        return readings
 
     def _named(self, uuid: str, aspect: str) -> int:
         """How much of what a GPU lacks has a series that names it, although no reading has shown it."""

@@ -88,7 +88,8 @@ class InventoryTracker(Tracker):
         self._observe_seconds = observe_seconds
         self._absences: dict[str, frozenset[Absence]] = {}
         """By collector: those of its last run."""
-        self._judged_silent: Mapping[str, float] = {}
+        self.silent_gpus: Mapping[str, float] = {}
+        """The GPUs that fail every call while others answer, as ``SilentGpus.since``; else the driver is to blame."""
         self._working = Observation()
         """The inventory that was seen last, without the GPUs that do not work."""
         self._faulty_strangers = 0
@@ -104,7 +105,7 @@ class InventoryTracker(Tracker):
         """Observe when it is time, with each identity, and at once where something else fails than before."""
         collector = outcome.collector
         absences = frozenset(outcome.collected.absences)
-        changed = absences != self._absences.get(collector.name, frozenset()) or self.silent_gpus != self._judged_silent
+        changed = absences != self._absences.get(collector.name, frozenset()) or self._silent_now() != self.silent_gpus
         self._absences[collector.name] = absences
         identified = collector.name == IDENTITY
         if collector.source == "nvml" and not identified:
@@ -130,7 +131,7 @@ class InventoryTracker(Tracker):
         if learned := self._inventory.observe(self._working, now):
             log.info("learned what to expect", what=learned)
         self.version = self._inventory.learned
-        self._store.put(GROUP, "", self._inventory.block(now, self._faulty_strangers), float("inf"))
+        self._store.show(GROUP, "", self._inventory.readings(self._faulty_strangers), now)
         self._store.put(STATES, "", states, float("inf"))
 
     def _show_known_ends(self, outcome: Outcome) -> None:
@@ -161,7 +162,7 @@ class InventoryTracker(Tracker):
         of_driver = {name for name in self._absences if name.startswith("nvml_")} - {PCIE_SAMPLES}
         absences = frozenset().union(*(self._absences[name] for name in of_driver))
         suspects = frozenset().union(*(reader.suspects for reader in self._readers)) - {""}
-        silent = self._judged_silent = self.silent_gpus
+        silent = self.silent_gpus = self._silent_now()
         known = self._inventory.state.gpus
         named = {*(one.device for one in absences), *suspects}
         on_bus = self._bus.to_list() if any(one.startswith("index:") for one in named) else frozenset()
@@ -177,9 +178,7 @@ class InventoryTracker(Tracker):
         """Forget what could not be read."""
         self._absences.clear()
 
-    @property
-    def silent_gpus(self) -> Mapping[str, float]:
-        """The GPUs that fail every call while others answer, as ``SilentGpus.since``; else the driver is to blame."""
+    def _silent_now(self) -> Mapping[str, float]:
         return {} if self._driver.hides_gpus else self._silent.since
 
     @property

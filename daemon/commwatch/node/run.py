@@ -76,33 +76,6 @@ class Keeper(Protocol):
         """Drop everything about a device that does not answer; the next run reports it."""
 
 
-class CollectorReader(Protocol):
-    """The worker processes that run some collectors."""
-
-    keeper: Keeper
-    """Is given each run."""
-
-    @property
-    def deadline(self) -> float:
-        """Seconds that a run may take."""
-
-    @property
-    def stuck_count(self) -> int:
-        """Processes of it that hang in a driver."""
-
-    def pids(self) -> list[int]:
-        """Processes of it that are there, stuck ones included."""
-
-    def order(self, collector: str, every: float) -> None:
-        """Have a collector run at an interval, in seconds, for the first time at once; 0: not any more."""
-
-    def hasten(self, collector: str) -> None:
-        """Have a collector run now, beside its interval."""
-
-    async def now(self, collector: str) -> Collected:
-        """Have a collector run now; returns once the keeper has what it gave."""
-
-
 RunState: TypeAlias = Literal["new", "runs", "absent", "paused"]
 """``new``: not ordered yet; ``absent``: its source is not on this node; ``paused``: for maintenance, until it is known
 what it is to read, or for good."""
@@ -115,15 +88,17 @@ class Collector:
     name: str
     """As on the metrics: ``nvml_nvlink``."""
     source: str
-    reader: CollectorReader
+    deadline: float
+    """Seconds that a run may take."""
     interval: float
     """Seconds, as configured."""
     needs_release: bool
     """Whether it holds a driver or device file, or needs one that does, and so is paused during maintenance."""
     is_ready: Callable[[], bool] = lambda: True
     """Whether its inputs are known; it is paused until they are."""
-    adapts: bool = True
-    """Whether it runs less often while it is slow; audits are jobs of the scheduler, at their own interval."""
+    nothing: Callable[[], Collected | None] | None = None
+    """Of audits, which are jobs of the scheduler with a process for each, whose memory is large for rare work: gives
+    the result of a run for which no process is needed; None where one is."""
     devices_per_interval: int = 0
     """Devices that one interval is meant for; 0: any number."""
     state: RunState = "new"
@@ -155,7 +130,7 @@ class Collector:
     @property
     def lifetime(self) -> float:
         """Seconds for which a reading counts as current."""
-        return 3 * max(self.current_interval, TEND_SECONDS) + self.reader.deadline
+        return 3 * max(self.current_interval, TEND_SECONDS) + self.deadline
 
 
 @dataclass

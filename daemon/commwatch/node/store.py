@@ -28,6 +28,8 @@ class Store:
         """By id of a process whose launcher names its job: the id of the job's first process; as of the last audit."""
         self.single_node: frozenset[int] = frozenset()
         """Ids of processes whose launcher says that their job runs on this node only; likewise."""
+        self.maintenance: str | None = None
+        """Why the driver is let go, so that the node is neither read through it nor probed; None where it is not."""
         self._collectors: dict[str, tuple[str, ...]] = {}
         """By group of an analysis: those whose readings it depends on."""
         self._holders: dict[str, set[str]] = {}

@@ -89,7 +89,7 @@ class Answers:
             "version": __version__,
             "time": time.time(),
             "simulated": node_name(preset) if preset else None,
-            "maintenance": self.engine.maintenance,
+            "maintenance": self.engine.store.maintenance,
         }
 
 

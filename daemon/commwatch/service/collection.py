@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from commwatch.readings import WORKER_REASONS, Absence
 from commwatch.service.instruments import Instruments
 from commwatch.sources.base import Origin
 from commwatch.sources.presence import nvidia_driver_present
+from commwatch.workers.reader import Reader
 from commwatch.workers.sources import SOURCES
 
 log = structlog.get_logger("commwatch.collection")
@@ -94,17 +95,20 @@ class Collection:
     def __init__(
         self,
         collectors: Iterable[Collector],
+        readers: Mapping[str, Reader],
         store: Store,
         instruments: Instruments,
         presence: Presence,
         wraps: Wraps,
     ) -> None:
         """Args:
+        readers: run the collectors, by name.
         presence: knows which sources this node needs.
         wraps: have the counters that wrap go on growing.
         """
         self.collectors = {one.name: one for one in collectors}
-        self._paused = self._stopped = False
+        self._readers = readers
+        self._stopped = False
         self._began = time.monotonic()
         """When it was started or resumed, monotonic seconds."""
         self._store = store
@@ -114,6 +118,10 @@ class Collection:
         self.available: dict[str, bool] = {}
         """Whether each source can be read; a source that was neither read nor searched for is missing."""
         instruments.collection = self
+
+    def reader_of(self, collector: Collector) -> Reader:
+        """Whose worker processes run a collector."""
+        return self._readers[SOURCES[collector.source].reader.name]
 
     @property
     def absent_sources(self) -> frozenset[str]:
@@ -155,11 +163,6 @@ class Collection:
         sources = dict.fromkeys(one.source for one in self.collectors.values() if not SOURCES[one.source].completes)
         return {name: name in unread and not (unread[name] is None and starts) for name in sources}
 
-    @property
-    def is_paused(self) -> bool:
-        """Whether the collectors that hold a driver are paused."""
-        return self._paused
-
     # --- which collectors run ---
 
     def tend(self) -> None:
@@ -172,8 +175,15 @@ class Collection:
     async def run(self, collector: Collector) -> None:
         """Read one collector now; returns once that is kept, or at once where it does not run."""
         self._change(collector, self._presence.why_absent(collector.source))
-        if collector.state == "runs":
-            await collector.reader.now(collector.name)
+        if collector.state != "runs":
+            return
+        reader = self.reader_of(collector)
+        if collector.nothing is not None and (nothing := collector.nothing()) is not None:
+            reader.keeper.keep(replace(nothing, collector=collector.name))
+            return
+        await reader.now(collector.name)
+        if collector.nothing is not None:
+            await reader.release()
 
     def _change(self, collector: Collector, absent: str | None) -> None:
         """Bring the state of a collector up to date.
@@ -186,10 +196,10 @@ class Collection:
         if collector.state == earlier:
             return
         if collector.state == "runs":
-            collector.reader.order(collector.name, collector.current_interval)
+            self._order(collector, collector.current_interval)
             return
         if earlier == "runs":
-            collector.reader.order(collector.name, 0.0)
+            self._order(collector, 0.0)
             self._store.drop_group(collector.name)  # it is not current any more
             self._forget_run(collector)
         if absent is not None and collector.state == "absent":
@@ -197,12 +207,16 @@ class Collection:
             if collector is next(one for one in self.collectors.values() if one.source == collector.source):
                 log.info("source not available", source=collector.source, reason=absent)
 
+    def _order(self, collector: Collector, every: float) -> None:
+        if collector.nothing is None:
+            self.reader_of(collector).order(collector.name, every)
+
     def _state(self, collector: Collector, absent: str | None) -> RunState:
         if self._stopped:
             return "paused"
         if absent is not None:
             return "absent"
-        if not collector.is_ready() or (self._paused and collector.needs_release):
+        if not collector.is_ready() or (self._store.maintenance is not None and collector.needs_release):
             return "paused"
         return "runs"
 
@@ -220,7 +234,7 @@ class Collection:
         self._record(collector, collected)
         if collector.devices_per_interval:
             self._spread(collector, len(collected.devices_read - {""}))
-        if collector.adapts:
+        if collector.nothing is None:
             self._adapt(collector, collected.duration)
         self._follow(collector, collected)
         return Outcome(collector, collected, time.monotonic())
@@ -258,14 +272,18 @@ class Collection:
     def _drop_all(self, collector: Collector, absence: Absence, *, source_gone: bool) -> None:
         """Nothing was read: neither here nor, where worker or source are to blame, by their other collectors."""
         for other in self.collectors.values():
-            same_worker = other.reader is collector.reader and absence.reason in WORKER_REASONS
+            same_worker = self._is_beside(other, collector) and absence.reason in WORKER_REASONS
             if other is collector or same_worker or (source_gone and other.source == collector.source):
                 self._store.drop_group(other.name)
+
+    def _is_beside(self, other: Collector, collector: Collector) -> bool:
+        """Whether one reader runs both."""
+        return SOURCES[other.source].reader is SOURCES[collector.source].reader
 
     def _drop_device(self, collector: Collector, absence: Absence) -> None:
         """A device that failed here is absent here; one that is gone, or does not answer, is absent everywhere."""
         for other in self.collectors.values():
-            if other is collector or (other.reader is collector.reader and is_everywhere(absence)):
+            if other is collector or (self._is_beside(other, collector) and is_everywhere(absence)):
                 self._store.drop(other.name, absence.device)
 
     def _follow(self, collector: Collector, collected: Collected) -> None:
@@ -288,7 +306,7 @@ class Collection:
         for other in self.collectors.values():
             same = other.source == collector.source and other is not collector
             if same and other.current_interval > SOON_SECONDS and other.state == "runs":
-                other.reader.hasten(other.name)
+                self.reader_of(other).hasten(other.name)
 
     def _record(self, collector: Collector, collected: Collected) -> None:
         failing = frozenset(collected.absences)
@@ -317,7 +335,7 @@ class Collection:
         spread = max(1, math.ceil(devices / collector.devices_per_interval))
         if spread != collector.spread:
             collector.spread = spread
-            collector.reader.order(collector.name, collector.current_interval)
+            self._order(collector, collector.current_interval)
 
     def _adapt(self, collector: Collector, duration: float) -> None:
         """Run half as often what takes too long, and as often as before once it is quick again."""
@@ -337,12 +355,7 @@ class Collection:
     def _set_stretch(self, collector: Collector, stretch: int) -> None:
         collector.stretch = stretch
         collector.slow_runs = collector.quick_runs = 0
-        collector.reader.order(collector.name, collector.current_interval)
-
-    def pause(self) -> None:
-        """Pause the collectors that hold a driver."""
-        self._paused = True
-        self.tend()
+        self._order(collector, collector.current_interval)
 
     def _forget_run(self, collector: Collector) -> None:
         """Say nothing of the last run of a collector that does not run now."""
@@ -352,8 +365,7 @@ class Collection:
         self.available.pop(collector.source, None)
 
     def resume(self) -> None:
-        """Run all collectors again."""
-        self._paused = False
+        """Run all collectors again, after a maintenance."""
         self._began = time.monotonic()
         self.tend()
 

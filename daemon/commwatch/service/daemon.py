@@ -30,7 +30,7 @@ from commwatch.service.api import Answers
 from commwatch.service.engine import Engine
 from commwatch.service.instruments import Instruments
 from commwatch.service.log import configure_logging
-from commwatch.service.notify import Notifier
+from commwatch.service.notify import notify
 from commwatch.service.otlp_sender import OtlpSender
 from commwatch.service.page import describe
 from commwatch.service.scheduling import ClockSteps, Scheduler, after_readers
@@ -89,7 +89,6 @@ class Daemon:
         self._kernel_log = kernel_log
         self._ends_after = ends_after
         self._reload_config = reload_config
-        self._notifier = Notifier.from_environment()
         self._instruments = Instruments()
         self._scheduler = Scheduler(self._instruments.run_missed)
         self._clock_steps = ClockSteps()
@@ -238,16 +237,10 @@ class Daemon:
             self._scheduler.add(WEB_FILES, self._web.look, WEB_LOOK_SECONDS, owner="daemon")
 
     def _plan_exports(self) -> None:
-        interval = self.config.textfile.interval
-        self._scheduler.add(TEXTFILE, self._write_textfile, interval, delay=0.0, owner="daemon")
-        if self.config.metrics.otlp.endpoint:
-            self._scheduler.add(OTLP, self._send_otlp, self.config.metrics.otlp.interval, delay=0.0, owner="daemon")
-
-    async def _write_textfile(self) -> None:
-        await self._textfile.write(self.config.textfile)
-
-    async def _send_otlp(self) -> None:
-        await self._otlp.send(self.config.metrics.otlp)
+        textfile, otlp = self.config.textfile, self.config.metrics.otlp
+        write, send = partial(self._textfile.write, textfile), partial(self._otlp.send, otlp)
+        self._scheduler.add(TEXTFILE, write, textfile.interval, delay=0.0, owner="daemon")
+        self._scheduler.add(OTLP, send, otlp.interval, delay=0.0, owner="daemon")
 
     async def _begin(self) -> None:
         """The first run of everything; then the daemon is ready."""
@@ -255,7 +248,7 @@ class Daemon:
         await self.engine.start()
         self._ready = True
         self._measure_and_evaluate()
-        self._notifier.ready(self._status_line())
+        notify("READY=1", f"STATUS={self._status_line()}")
         log.info("ready", status=self._status_line())
         self._spares.end()
 
@@ -284,7 +277,7 @@ class Daemon:
             self._instruments.clock_steps.inc()
             self.engine.collection.follow_clock(step)
         if self._lives(late):
-            self._notifier.watchdog()
+            notify("WATCHDOG=1")
 
     def _lives(self, late: float) -> bool:
         """Whether event loop, scheduler and the jobs without which nothing is watched go on.
@@ -331,7 +324,7 @@ class Daemon:
         self._show_healthchecks()
         self.engine.refresh()
         self.engine.look()
-        self._notifier.status(self._status_line())
+        notify(f"STATUS={self._status_line()}")
 
     def _show_healthchecks(self) -> None:
         """Expose what checks on this node have counted."""
@@ -348,19 +341,19 @@ class Daemon:
         async with self._changing:
             maintenance = self._maintenance_file.read(time.time())
             reason = None if maintenance is None else maintenance.reason
-            if reason == self.engine.maintenance:
+            if reason == self.engine.store.maintenance:
                 return
             self._instruments.show_maintenance(reason)
             if reason is None:
                 self.engine.resume()
-            elif self.engine.maintenance is None:
+            elif self.engine.store.maintenance is None:
                 await self.engine.pause(reason)
             else:
-                self.engine.maintenance = reason
+                self.engine.store.maintenance = reason
 
     async def _reload_now(self) -> None:
         """Take a changed configuration into force; keep the old one when the new one cannot be used."""
-        self._notifier.reloading()
+        notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic() * 1e6:.0f}")
         async with self._changing:
             try:
                 config = await asyncio.to_thread(self._reload_config)
@@ -379,7 +372,7 @@ class Daemon:
             if self._web is not None:
                 self._web.read_soon()
                 self._scheduler.run_in(WEB_FILES, 0.0)
-        self._notifier.ready(self._status_line())
+        notify("READY=1", f"STATUS={self._status_line()}")
 
     def _check_unchangeable(self, config: Config) -> None:
         for old, new, name in (
@@ -398,8 +391,8 @@ class Daemon:
         engine = self._build(config, prepared)
         engine.take_over(self.engine)
         try:
-            if self.engine.maintenance is not None:
-                await engine.pause(self.engine.maintenance)
+            if self.engine.store.maintenance is not None:
+                await engine.pause(self.engine.store.maintenance)
             await engine.start()
         finally:  # also where the daemon is stopped meanwhile: this engine has the processes that are to be ended
             self.engine = self._answers.engine = engine
@@ -410,7 +403,12 @@ class Daemon:
     async def _control_maintenance(self) -> dict[str, Any]:
         await self._follow_maintenance()
         held = {str(pid): paths for pid, paths in self.engine.held().items()}
-        return {"daemon": True, "paused": self.engine.maintenance, "released": self.engine.released(), "held": held}
+        return {
+            "daemon": True,
+            "paused": self.engine.store.maintenance,
+            "released": self.engine.released(),
+            "held": held,
+        }
 
     async def _control_inventory(self) -> dict[str, Any]:
         return self.engine.inventory()
@@ -436,8 +434,8 @@ class Daemon:
         failing = sorted(one.name for one in collectors if one.failing)
         parts = [f"simulated {node_name(self.config.simulation.preset)}"] if self.config.simulation.preset else []
         parts.append(f"{len(collectors)} collectors" + (f", failing: {', '.join(failing)}" if failing else ""))
-        if self.engine.maintenance is not None:
-            parts.insert(0, f"paused ({self.engine.maintenance})")
+        if self.engine.store.maintenance is not None:
+            parts.insert(0, f"paused ({self.engine.store.maintenance})")
         return "; ".join(parts)
 
     async def _stop_engine(self) -> None:
@@ -449,7 +447,7 @@ class Daemon:
 
     async def _shut_down(self, control: ControlServer) -> None:
         """Stop within five seconds, whatever hangs."""
-        self._notifier.stopping()
+        notify("STOPPING=1")
         log.info("stopping")
         self._scheduler.remove_all("daemon")  # nothing writes the textfile once it is removed
         work = asyncio.gather(control.stop(), self._endpoint.stop(), self._textfile.stop(), self._stop_engine())

@@ -38,7 +38,6 @@ from commwatch.service.pipeline import STATE_NAME as INVENTORY
 from commwatch.service.pipeline import Pipeline
 from commwatch.service.probing import Probing
 from commwatch.service.scheduling import Scheduler
-from commwatch.service.settings_reader import SettingsReader
 from commwatch.sources.presence import boot_identity
 from commwatch.state.directory import StateDirectory
 from commwatch.workers.process_state import held_devices
@@ -75,8 +74,6 @@ class Engine:
         kernel_log: see ``take_kernel_log``.
         """
         self.config = config
-        self.maintenance: str | None = None
-        """Why it is paused; None where it is not."""
         self._launch = launch
         self._kernel_log = kernel_log
         self.store = Store(OPT_IN - config.metrics.asked_for, unexported(config.metrics))
@@ -103,7 +100,7 @@ class Engine:
             self.pipeline.without_gpm,
         )  # fmt: skip
         self.collection = Collection(
-            self._build_collectors(), self.store, instruments, self.presence, self.pipeline.wraps
+            self._build_collectors(), self._readers, self.store, instruments, self.presence, self.pipeline.wraps
         )  # fmt: skip
         for reader in self._readers.values():
             reader.keeper = self
@@ -157,7 +154,7 @@ class Engine:
         )
         self._instruments.worker_stuck(row.name, 0)
         if SETTINGS in sections:
-            return SettingsReader(settings, self._instruments, self.job_settings.nothing)
+            return Reader(settings, self._instruments)
         if not row.holds_driver:  # nothing stuck in a driver holds it back
             return Reader(settings, self._instruments, starvation=self._starvation)
         return Reader(settings, self._instruments, stuck_elsewhere=self._stuck_ranks, starvation=self._starvation)
@@ -167,11 +164,11 @@ class Engine:
             Collector(
                 name=row.name,
                 source=source.name,
-                reader=self._readers[source.reader.name],
+                deadline=self._readers[source.reader.name].settings.deadline,
                 interval=getattr(source.section(self.config.sources), row.interval),
                 needs_release=source.reader.needs_release,
                 is_ready=self.job_settings.is_ready if source.name == SETTINGS else lambda: True,
-                adapts=source.name != SETTINGS,
+                nothing=self.job_settings.nothing if source.name == SETTINGS else None,
                 devices_per_interval=row.devices_per_interval,
             )
             for source in SOURCES.values()
@@ -284,10 +281,9 @@ class Engine:
 
     async def pause(self, reason: str) -> None:
         """Let go of the driver: probes and driver workers are gone when this returns, or known to be stuck."""
-        self.maintenance = reason
-        self.collection.pause()
+        self.store.maintenance = reason
+        self.collection.tend()
         self.job_settings.look()
-        self.probing.pause(reason)
         await asyncio.gather(self.probing.cancel("maintenance", reason), *(
             reader.release() for reader in self._driver_readers()))  # fmt: skip
         self.pipeline.pause()
@@ -296,10 +292,9 @@ class Engine:
     def resume(self) -> None:
         """Read and probe again."""
         self.look()  # what the driver reported until now is in the findings before it is no longer recent
-        self.maintenance = None
+        self.store.maintenance = None
         self.collection.resume()
         self.pipeline.resume()
-        self.probing.resume()
         self._scheduler.run_in(SETTINGS, 0.0)
         log.info("resumed")
 

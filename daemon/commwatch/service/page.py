@@ -65,11 +65,12 @@ def describe(answers: Answers, snapshot: Snapshot) -> Status:
 
 
 def _notices(engine: Engine) -> Iterator[str]:
-    if engine.maintenance is not None:
-        yield f"Paused for maintenance ({engine.maintenance}): GPUs are neither read nor probed."
+    if engine.store.maintenance is not None:
+        yield f"Paused for maintenance ({engine.store.maintenance}): GPUs are neither read nor probed."
     if not engine.presence.has_driver():
         yield NO_DRIVER
-    stuck = {one.source: one.reader.stuck_count for one in engine.collection.collectors.values()}
+    collection = engine.collection
+    stuck = {one.source: collection.reader_of(one).stuck_count for one in collection.collectors.values()}
     for source, count in stuck.items():
         if count:
             processes = "process is" if count == 1 else "processes are"

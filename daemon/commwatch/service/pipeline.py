@@ -52,7 +52,7 @@ STATE_NAME = GROUP
 def _known_inventory(settings: InventorySection, boot: str, record: InventoryState | None) -> Inventory:
     inventory = Inventory(record or InventoryState(), settings.expected, settings.learn_after)
     inventory.begin(boot)
-    inventory.block(0.0)  # it can be shown
+    inventory.readings()  # it can be shown
     return inventory
 
 

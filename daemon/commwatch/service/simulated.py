@@ -7,19 +7,16 @@ import time
 from pathlib import Path
 
 from commwatch.config.settings import Simulation
-from commwatch.config.simulated import SimulationPlan, absolute
+from commwatch.config.simulated import SimulationPlan
 from commwatch.errors import StateError
 from commwatch.rehearsal import rehearsal
 from commwatch.state.directory import StateDirectory
 from commwatch.state.simulation_start import STATE_NAME, SimulationStart
 
-_TREES = ("sysfs", "procfs")
-"""Folders of the state directory that hold its files."""
-
 
 def remove_trees(state: StateDirectory) -> None:
     """Remove the files of a daemon before this one: an earlier version may have written another node."""
-    for name in _TREES:
+    for name in ("sysfs", "procfs"):
         shutil.rmtree(state.path / name, ignore_errors=True)
 
 
@@ -47,12 +44,9 @@ def simulation_plan(settings: Simulation, state: StateDirectory) -> SimulationPl
             state.save(STATE_NAME, start)
         except OSError as error:
             raise StateError(f"state directory {state.path}: {error.strerror}") from error
-    faults = Path(settings.faults).resolve() if settings.faults else None
-    preset = absolute(settings.preset)
-    # It says now what is wrong with preset or faults.
-    node = rehearsal().make_node(preset, faults, start.started_at, settings.playback)
-    sysfs, procfs = (state.path / name for name in _TREES)
+    plan = SimulationPlan.of(settings, start.started_at, state.path)
+    node = rehearsal().make_node(plan)  # it says now what is wrong with preset or faults
     # The parts of the node are looked up before a worker keeps its part of the trees up to date.
-    node.write_sysfs(sysfs, ())
-    node.write_procfs(procfs)
-    return SimulationPlan(preset, str(faults or ""), start.started_at, str(sysfs), str(procfs), settings.playback)
+    node.write_sysfs(Path(plan.sysfs), ())
+    node.write_procfs(Path(plan.procfs))
+    return plan

@@ -99,7 +99,7 @@ class Observability:
         """Whether a group without series of a component thereby reports that the component has no fault."""
         if group == PROBES:
             # A result that grew old, as under a long job, says nothing; a probe that is not configured never will.
-            return not self._collection.is_paused and not self._awaits_result(component)
+            return self._store.maintenance is None and not self._awaits_result(component)
         absent = self._collection.absent_sources
         feeds = [one for one in self._feeding(group, component) if one.source not in absent]
         return all(one.attempted and not _failed_on(one, component) for one in feeds)

@@ -48,23 +48,18 @@ class WebAccess:
         self._rate_limit: tuple[float, int] | None = None
         self._rates: ClientRates | None = None
         self._passwords: Passwords | None = None
-        self._is_asked = False
-        self._config: WebConfig | None = None
-        self._take(read_web_config(path))
-
-    @property
-    def config(self) -> WebConfig | None:
+        self.config: WebConfig | None = None
         """In force."""
-        return self._config
+        self._seen: tuple[tuple[int, ...], ...] = ()
+        self._take(read_web_config(path))
 
     def read_soon(self) -> None:
         """Read the files again at the next ``look`` in any case, without waiting for files that may be slow."""
-        self._is_asked = True
+        self._seen = ()  # so that they have changed since
 
     async def look(self) -> None:
-        """Read again if that was requested, if a file has changed since, or if it could not be used the last time."""
-        asked, self._is_asked = self._is_asked, False
-        if asked or self._problem != "" or await asyncio.to_thread(self._have_changed):
+        """Read again if a file has changed since, or if it could not be used the last time."""
+        if self._problem != "" or await asyncio.to_thread(self._have_changed):
             await self.reread()
 
     def _have_changed(self) -> bool:
@@ -91,7 +86,7 @@ class WebAccess:
             self._passwords.close()
 
     def _refuse_to_open(self, config: WebConfig) -> None:
-        if self._config is not None and (key := _opened(self._config, config)):
+        if self.config is not None and (key := _opened(self.config, config)):
             problem = (
                 "asks less of clients than what is in force, as a file does of which only a part is written. "
                 "If it is meant, restart the daemon"
@@ -100,7 +95,7 @@ class WebAccess:
 
     def _take(self, config: WebConfig) -> None:
         access = self._access(config)  # first: where it fails, the files count as not yet seen
-        before, self._config = self._config, config
+        before, self.config = self.config, config
         self._files, self._seen = config.files, config.seen
         for note in config.notes:
             if note not in self._notes:

@@ -72,20 +72,14 @@ def simulated_files(config: Config) -> Iterator[SimulationPlan | None]:
     if not config.simulation.preset:
         yield None
         return
-    from commwatch.config.simulated import absolute
     from commwatch.state.simulation_start import booted_at
 
     started_at = booted_at(state_path(config)) or time.time()
-    faults = Path(config.simulation.faults).resolve() if config.simulation.faults else None
-    playback = config.simulation.playback
-    node = rehearsal().make_node(config.simulation.preset, faults, started_at, playback)
     with tempfile.TemporaryDirectory(prefix="commwatch-topology-", dir=temporary_folder()) as folder:
-        sysfs, procfs = Path(folder, "sys"), Path(folder, "proc")
-        for root in (sysfs, procfs):
-            root.mkdir()
-        node.write_sysfs(sysfs)
-        preset = absolute(config.simulation.preset)
-        yield SimulationPlan(preset, str(faults or ""), started_at, str(sysfs), str(procfs), playback)
+        plan = SimulationPlan.of(config.simulation, started_at, Path(folder))
+        Path(plan.procfs).mkdir()
+        rehearsal().make_node(plan).write_sysfs(Path(plan.sysfs))
+        yield plan
 
 
 async def _read(config: Config, simulation: SimulationPlan | None) -> tuple[SysfsFacts, DriverFacts]:

@@ -18,7 +18,7 @@ import msgspec
 
 from commwatch.config.settings import Sources, decode_quantity
 from commwatch.footprint import allow_late_timers, name_process, spare_the_garbage_collector
-from commwatch.readings import Batch, DeviceReadings, SourceUnavailable
+from commwatch.readings import Batch, SourceUnavailable
 from commwatch.rehearsal import SimulatedNode, rehearsal
 from commwatch.sources.base import Origin, Source
 from commwatch.workers.sources import SOURCES
@@ -57,10 +57,6 @@ def make_source(name: str, plan: WorkerPlan, node: Node, kernel_log: int | None 
     )
 
 
-MOST_SILENT_DEVICES = 64
-"""Most silent devices of one collector that are remembered. Interfaces come and go by the thousand."""
-
-
 class _Runner:
     """Runs collectors of the sources of a plan, and keeps which are open."""
 
@@ -68,13 +64,13 @@ class _Runner:
         self._mark = mark
         self._leave_out = frozenset(plan.leave_out)
         self._only = None if plan.only is None else frozenset(plan.only)
-        node = _simulated_node(plan)
+        node = None if plan.simulation is None else rehearsal().make_node(plan.simulation)
         sources = {name: make_source(name, plan, node, kernel_log) for name in plan.sources}
         self._rows = {row.name: (name, sources[name], row.key) for name in sources for row in SOURCES[name].collectors}
         """By collector: the name of its source, the source, and what that calls it."""
         self._open: set[Source] = set()
         self._sent: dict[str, dict[str, tuple[Series, ...]]] = {}
-        """By collector and device."""
+        """By collector and device, in its last batch."""
         self._sent_aliases: dict[Source, dict[str, str]] = {}
         self._refresh = _simulate(plan, node)
 
@@ -90,13 +86,15 @@ class _Runner:
             unavailable = (error.reason, error.detail[:LONGEST_DETAIL])
         finally:
             self._mark.set("")
-        sent = self._sent.setdefault(collector, {})
-        readings = [WireReadings(one.device, one.time, _new_series(sent, one), one.values) for one in batch.readings]
-        gone = _forget_gone(sent, readings)
+        sent, self._sent[collector] = self._sent.get(collector, {}), {one.device: one.series for one in batch.readings}
+        readings = [
+            WireReadings(one.device, one.time, None if one.series == sent.get(one.device) else one.series, one.values)
+            for one in batch.readings
+        ]
         absences = [replace(one, detail=one.detail[:LONGEST_DETAIL]) for one in batch.absences[:MOST_DEVICES]]
         return WireBatch(
             collector, readings, absences, batch.events, unavailable, self._new_aliases(source),
-            started, time.monotonic() - started, gone, batch.occupants, batch.log_errors, batch.resume, batch.audit,
+            started, time.monotonic() - started, batch.occupants, batch.log_errors, batch.resume, batch.audit,
         )  # fmt: skip
 
     def _collect(self, source: Source, key: str) -> Batch:
@@ -121,33 +119,6 @@ class _Runner:
     def close(self) -> None:
         for source in self._open:
             source.close()
-
-
-def _new_series(sent: dict[str, tuple[Series, ...]], readings: DeviceReadings) -> tuple[Series, ...] | None:
-    """The series of a device, where they are not those that were sent last."""
-    last = sent.get(readings.device)
-    if last is readings.series or last == readings.series:
-        return None
-    sent[readings.device] = readings.series
-    return readings.series
-
-
-def _forget_gone(sent: dict[str, tuple[Series, ...]], readings: list[WireReadings]) -> list[str]:
-    """Forget the devices that gave nothing, once they are many; returns which."""
-    if len(sent) - len(readings) <= MOST_SILENT_DEVICES:
-        return []
-    gone = list(sent.keys() - {one.device for one in readings})
-    for device in gone:
-        del sent[device]
-    return gone
-
-
-def _simulated_node(plan: WorkerPlan) -> Node:
-    simulation = plan.simulation
-    if simulation is None:
-        return None
-    faults = Path(simulation.faults_file) if simulation.faults_file else None
-    return rehearsal().make_node(simulation.preset, faults, simulation.started_at, simulation.playback)
 
 
 def _simulate(plan: WorkerPlan, node: Node) -> Callable[[str], None]:
@@ -195,8 +166,6 @@ def serve(connection: socket.socket, mark: ProgressMark, kernel_log: int | None 
     if plan.confined:
         _confine(plan)
     runner, cadences = _Runner(plan, mark, kernel_log), dict[str, Cadence]()
-    for name, every in plan.collectors.items():
-        cadences.setdefault(name, Cadence()).order(every, time.monotonic(), at_once=True)
     encoder = msgspec.msgpack.Encoder()
     decoder = msgspec.msgpack.Decoder(Order)
     spare_the_garbage_collector()

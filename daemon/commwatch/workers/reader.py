@@ -206,11 +206,6 @@ class Reader:
         return frozenset(self._aliases.get(device, device) for device in self._stuck.devices)
 
     @property
-    def deadline(self) -> float:
-        """Seconds that a run may take."""
-        return self.settings.deadline
-
-    @property
     def stuck_count(self) -> int:
         """Processes that missed their deadline and are still there."""
         return len(self._stuck)
@@ -269,8 +264,7 @@ class Reader:
         only = None if slot.only is None else self._spellings(slot.only)
         leave_out = () if slot.only is not None else [name for one in self._own for name in self._spellings(one)]
         return msgspec.structs.replace(
-            self.settings.plan, leave_out=tuple(leave_out), only=only, resume=self.settings.resume(),
-            collectors=self._every | {name: 0.0 for name in self._waiting if name not in self._every},
+            self.settings.plan, leave_out=tuple(leave_out), only=only, resume=self.settings.resume()
         )  # fmt: skip
 
     def _spellings(self, device: str) -> tuple[str, ...]:
@@ -434,6 +428,8 @@ class Reader:
             await self._stop_worker(worker, 1.5)
             return None
         worker.send(self._plan(slot))
+        for name in dict.fromkeys((*self._every, *self._waiting)):
+            worker.order(Order(name, self._every.get(name, 0.0), now=True))
         slot.worker = worker
         slot.absent.clear()
         slot.given.clear()
@@ -571,12 +567,17 @@ class Reader:
     async def release(self, deadline: float = 1.5, patience: float = STARVED_PATIENCE_SECONDS) -> bool:
         """Stop all healthy processes; False where one is left that does not answer. A starved one gets more time.
 
+        The next run starts others.
+
         Afterwards only the devices of stuck processes are suspects: the driver may be another one by then.
         """
         slots = self._slots()
+        workers = [worker for slot in slots if (worker := slot.vacate()) is not None]
         for slot in slots:
             slot.close()
-        await self._stop_workers(slots, deadline, patience)
+        await asyncio.gather(
+            *self._retiring.values(), *(self._stop_worker(worker, deadline, patience) for worker in workers)
+        )
         await asyncio.gather(*(slot.serving for slot in slots if slot.serving is not None))
         self.tend()
         suspects = {device for device in self._stuck.devices if device}
@@ -588,16 +589,6 @@ class Reader:
             self._put(self._main, failed(name, _RELEASED))
         self._own = {device: _Slot(self, device) for device in suspects}
         return not self._stuck
-
-    async def rest(self, deadline: float = 1.5) -> None:
-        """End all healthy processes; the next run starts others."""
-        await self._stop_workers(self._slots(), deadline, STARVED_PATIENCE_SECONDS)
-
-    async def _stop_workers(self, slots: list[_Slot], deadline: float, patience: float) -> None:
-        workers = [worker for slot in slots if (worker := slot.vacate()) is not None]
-        await asyncio.gather(
-            *self._retiring.values(), *(self._stop_worker(worker, deadline, patience) for worker in workers)
-        )
 
     async def _stop_worker(
         self, worker: Worker, deadline: float, patience: float = STARVED_PATIENCE_SECONDS

@@ -50,9 +50,6 @@ class Process(Protocol):
     def send_signal(self, sig: int) -> None:
         """Send it a signal, if it is there."""
 
-    def kill(self) -> None:
-        """End it."""
-
 
 class Launch(Protocol):
     """Starts a worker process."""
@@ -137,12 +134,9 @@ class _Forked:
         if self.poll() is None:
             os.kill(self.pid, sig)
 
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
-
     def end(self) -> None:
         """Kill it, and wait until it is gone."""
-        self.kill()
+        self.send_signal(signal.SIGKILL)
         self._wait()
 
     def _wait(self, options: int = 0) -> None:

@@ -86,5 +86,5 @@ class StuckProcesses:
             process.send_signal(signal.SIGTERM)
         elif now - stuck.terminated_at >= KILL_AFTER_SECONDS and not stuck.killed:
             stuck.killed = True
-            process.kill()
+            process.send_signal(signal.SIGKILL)
         return False

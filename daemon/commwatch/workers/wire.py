@@ -80,7 +80,7 @@ def shortened(text: str, most: int) -> str:
 
 
 class WorkerPlan(msgspec.Struct, array_like=True, frozen=True):
-    """The task of a worker process; the first frame that it gets."""
+    """What a worker process reads; the first frame that it gets. Orders follow."""
 
     name: str
     """Of its reader; the process has it behind ``commwatch-``."""
@@ -102,8 +102,6 @@ class WorkerPlan(msgspec.Struct, array_like=True, frozen=True):
     ``AuditOrder``."""
     confined: bool = False
     """It only reads what others wrote: see ``seccomp``."""
-    collectors: dict[str, float] = {}
-    """The collectors that it runs at once, and the seconds between two runs from then on; 0: it is not repeated."""
     rest_when_unavailable: bool = False
     """Run nothing more once a source cannot be read: the process is asked to end, and another one tries again later.
     While a device is lost, the process is replaced now and then. For drivers: a handle of a lost device stays dead
@@ -121,7 +119,7 @@ class Order(msgspec.Struct, array_like=True, frozen=True):
 
 
 class WireReadings(msgspec.Struct, array_like=True, frozen=True):
-    """``DeviceReadings`` on the wire: the series of a collector and device travel only when they have changed."""
+    """``DeviceReadings`` on the wire: the series of a device travel only where the batch before had others."""
 
     device: Word
     time: Annotated[float, Meta(ge=0, le=1e12)]
@@ -144,8 +142,6 @@ class WireBatch(msgspec.Struct, array_like=True, frozen=True):
     """Monotonic seconds at which the run began."""
     duration: Annotated[float, Meta(ge=0, le=1e9)]
     """Seconds that the run took in the worker."""
-    gone: Annotated[list[Word], Meta(max_length=MOST_DEVICES)] = []
-    """Devices of this collector whose series are forgotten; they travel again if the device comes back."""
     occupants: (
         Annotated[dict[Word, Annotated[tuple[_ProcessId, ...], Meta(max_length=65536)]], Meta(max_length=256)] | None
     ) = None

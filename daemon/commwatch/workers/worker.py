@@ -31,7 +31,7 @@ from commwatch.workers.wire import (
     shortened,
     take_frames,
 )
-from commwatch_exporters.snapshot import Block, Layout, Series
+from commwatch_exporters.snapshot import Block, Layout
 
 if TYPE_CHECKING:
     from commwatch.workers.reader import ReaderSettings
@@ -76,7 +76,7 @@ class _Expected(Cadence):
         self._allowed = float(MOST_EARLY)
         self._since = time.monotonic()
         self.layouts: dict[str, tuple[str, Layout]] = {}
-        """By device, as the process calls it: how it is shown, and the layout of its last block."""
+        """By device of the last batch, as the process calls it: how it is shown, and the layout of its block."""
 
     def allow(self, more: int, now: float) -> None:
         """Allow more batches, beside those that may have come by the interval until now: call before that changes.
@@ -135,8 +135,6 @@ class Worker(asyncio.BufferedProtocol):
         self._part = bytearray(_PART_BYTES)
         """Received into again and again: a new one each time is mapped and unmapped by the allocator."""
         self._buffer = bytearray()
-        self._devices = self._series = 0
-        """Of all layouts."""
         self._transport: asyncio.Transport | None = None
         self._has_ended = False
 
@@ -166,17 +164,16 @@ class Worker(asyncio.BufferedProtocol):
         self._transport, _ = await asyncio.get_running_loop().create_connection(lambda: self, sock=connection)
 
     def send(self, plan: WorkerPlan) -> None:
-        """Send the process its plan, and expect the batches of the plan."""
+        """Send the process its plan, before any order."""
         self._write(_ORDERS.encode(plan))
-        for collector, every in plan.collectors.items():
-            self._expect(Order(collector, every, now=True))
-        self._watch()
 
     def order(self, order: Order) -> None:
         """Change what the process runs, and what is expected of it. Checks of what is due already go on as they are."""
-        was_due = self._is_due()
+        was_due, now = self._is_due(), time.monotonic()
         self._write(_ORDERS.encode(order))
-        self._expect(order)
+        expected = self._expected.setdefault(order.collector, _Expected())
+        expected.allow(1, now)
+        expected.order(order.every, now, at_once=order.now)
         if not (was_due and self._is_due()):
             self._watch()
 
@@ -185,12 +182,6 @@ class Worker(asyncio.BufferedProtocol):
             self._transport.write(frame(message))
 
     # --- deadlines ---
-
-    def _expect(self, order: Order) -> None:
-        expected = self._expected.setdefault(order.collector, _Expected())
-        now = time.monotonic()
-        expected.allow(1, now)
-        expected.order(order.every, now, at_once=order.now)
 
     def _is_due(self) -> bool:
         """Whether anything is due, so that its checks go on."""
@@ -281,10 +272,7 @@ class Worker(asyncio.BufferedProtocol):
         now = time.monotonic()
         expected.allow(-1, now)
         expected.ran(now)
-        for device in batch.gone:
-            if (known := expected.layouts.pop(device, None)) is not None:
-                self._devices -= 1
-                self._series -= len(known[1].series)
+        known, expected.layouts = expected.layouts, {}
         if batch.unavailable is not None:
             reason, detail = batch.unavailable
             unavailable = SourceUnavailable(reason, shortened(detail, LONGEST_DETAIL))
@@ -299,23 +287,26 @@ class Worker(asyncio.BufferedProtocol):
         blocks = {}
         for one in batch.readings:
             if one.series is not None:
-                self._keep_layout(expected, one.device, one.series)
-            elif one.device not in expected.layouts:
+                known[one.device] = _word(one.device), Layout(self._settings.bounds.checked(one.series))
+            elif one.device not in known:
                 raise ValueError(f"values of {one.device!r} without their series")
-            shown, layout = expected.layouts[one.device]
+            shown, layout = expected.layouts[one.device] = known[one.device]
             blocks[shown] = Block(layout, one.values, min(one.time, now))
+        self._check_size()
         return Collected(
             blocks, absences, batch.duration, events, batch.occupants, batch.log_errors, batch.resume, batch.audit,
             batch.collector, began=min(batch.began, now),
         )  # fmt: skip
 
-    def _keep_layout(self, expected: _Expected, device: str, series: tuple[Series, ...]) -> None:
-        known = expected.layouts.get(device)
-        self._series += len(series) - (0 if known is None else len(known[1].series))
-        self._devices += known is None
-        if self._series > self._settings.bounds.most_series or self._devices > MOST_DEVICES:
-            raise ValueError(f"{self._series} series of {self._devices} devices")
-        expected.layouts[device] = _word(device), Layout(self._settings.bounds.checked(series))
+    def _check_size(self) -> None:
+        """See that the last batches of all collectors together are not too large.
+
+        Raises:
+            ValueError: they are.
+        """
+        sizes = [len(layout.series) for one in self._expected.values() for _, layout in one.layouts.values()]
+        if sum(sizes) > self._settings.bounds.most_series or len(sizes) > MOST_DEVICES:
+            raise ValueError(f"{sum(sizes)} series of {len(sizes)} devices")
 
     # --- the end ---
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from commwatch.config.simulated import is_recording
+from commwatch.config.simulated import SimulationPlan, is_recording
 
 if TYPE_CHECKING:
     from commwatch.probes.cycle.measure import Group
@@ -57,15 +57,16 @@ def check_faults(text: str, node: str, parts: Preset) -> None:
         check_playable(faults, "faults", parts, load(Path(node)))
 
 
-def make_node(preset: str, faults_file: Path | None, started_at: float, playback: str = "hold") -> Node:
+def make_node(plan: SimulationPlan) -> Node:
     """A node, as its class says."""
-    if is_recording(preset):
+    faults_file = Path(plan.faults_file) if plan.faults_file else None
+    if is_recording(plan.preset):
         from commwatch_rehearsal.simulation.recording.node import RecordedNode
 
-        return RecordedNode(Path(preset), faults_file, started_at, loops=playback == "loop")
+        return RecordedNode(Path(plan.preset), faults_file, plan.started_at, loops=plan.playback == "loop")
     from commwatch_rehearsal.simulation.node import SimulatedNode
 
-    return SimulatedNode(preset, faults_file, started_at)
+    return SimulatedNode(plan.preset, faults_file, plan.started_at)
 
 
 def install_driver(node: Node) -> None:

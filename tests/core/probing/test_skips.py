@@ -121,12 +121,12 @@ def test_skips_are_counted_and_logged_once_per_change(node: Node) -> None:
 
 def test_maintenance_starts_no_cycle(node: Node) -> None:
     """During a pause cycles are skips; afterwards they run again."""
-    node.probing.pause("driver-upgrade")
+    node.store.maintenance = "driver-upgrade"
     node.cycle(times=2)
     assert (node.launcher.plans, node.value("skips_total", "maintenance")) == ([], 2)
     assert node.status().skip_reason == "maintenance: the daemon is paused: driver-upgrade"
 
-    node.probing.resume()
+    node.store.maintenance = None
     node.cycle()
 
     assert (len(node.launcher.plans), node.value("skips_total", "maintenance")) == (1, 2)
@@ -135,7 +135,7 @@ def test_maintenance_starts_no_cycle(node: Node) -> None:
 
 def test_a_pause_between_the_looks_at_the_gpus_counts(node: Node) -> None:
     """A pause that begins while a cycle is being prepared holds it back."""
-    node.before_read = lambda number: node.probing.pause("swap")
+    node.before_read = lambda number: setattr(node.store, "maintenance", "swap")
 
     node.cycle()
 
@@ -257,9 +257,9 @@ def test_a_probe_of_some_gpus_has_the_budget_of_the_node(
 
 def test_nobody_is_asked_where_the_answer_would_not_count(node: Node) -> None:
     """A held or paused node is not looked at: its driver may just be changed."""
-    node.probing.pause("driver-upgrade")
+    node.store.maintenance = "driver-upgrade"
     node.cycle()
-    node.probing.resume()
+    node.store.maintenance = None
     HoldFile(node.folder).hold(60.0, node.clock.time())
     node.cycle()
 

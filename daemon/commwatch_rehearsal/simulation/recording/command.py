@@ -66,8 +66,7 @@ def _record(args: argparse.Namespace, config: Config, seconds: float) -> int:
     with simulated_files(config) as plan:
         node = None
         if plan is not None:
-            faults = Path(plan.faults_file) if plan.faults_file else None
-            node = plug.make_node(plan.preset, faults, plan.started_at)
+            node = plug.make_node(plan)
             plug.install_driver(node)
         done = record(
             config, args.output, seconds,
