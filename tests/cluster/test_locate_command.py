@@ -47,7 +47,7 @@ def ended(*arguments: object) -> int:
 # --- locate ---
 
 
-@pytest.mark.parametrize("name", ["nccl-tests-106", "slow-transmitter", "two-nodes-at-a-tenth"])
+@pytest.mark.parametrize("name", ["nccl-tests-106", "slow-transmitter"])
 def test_the_page_shows_what_is_printed(name: str, capsys: Output) -> None:
     """Of the run files beside it."""
     ended("locate", EXAMPLES / f"{name}.json")

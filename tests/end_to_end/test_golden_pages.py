@@ -133,7 +133,7 @@ INTRODUCTION = """\
 
 The table has the number of series that a healthy simulated node exposes an hour after its boot. The daemon's own
 metrics and those of the eight default probes add about 540 with two GPUs and 780 with eight (224 of them the pair
-matrix). A run between nodes adds eight for each rail and about twenty for the node. The budgets are 4,500 for eight
+matrix). A probe between nodes adds eight for each rail and 13 for the node, a check 14. The budgets are 4,500 for eight
 H100 with eight NDR ports and 8,000 for eight B200.
 
 Metrics of many series that few need are left out unless `metrics.opt_in` names them; [metrics.md](metrics.md) marks

@@ -114,7 +114,7 @@ def test_the_documentation_shows_what_is_printed(config: Config, capsys: Output)
 
     assert run(config, command.replace("\\\n", " ").strip().removeprefix("commwatch estimate ")) == 0
     assert capsys.readouterr().out == whole
-    assert whole.startswith(f"{beginning}\n")
+    assert whole.startswith(beginning)
 
 
 def test_memory_that_is_known_is_judged(config: Config, capsys: Output) -> None:

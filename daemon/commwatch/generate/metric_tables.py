@@ -27,6 +27,10 @@ minutes (`event_window_seconds`) since the daemon started; the series is there o
 """
 _NOTES = {
     "RDMA": "Paths that do not begin with a slash are below /sys/class/infiniband/*/ports/*.",
+    "Utilisation": (
+        "The last 10 min and hour of a job are those in which the same processes were on the GPU; before that, its"
+        " metrics are absent."
+    ),
     "Ethernet": "Names after mlx5, bnxt, ice, i40e and ena are statistics of these drivers by ethtool.",
 }
 """Notes on the entries of a section."""

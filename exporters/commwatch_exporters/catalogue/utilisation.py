@@ -10,10 +10,10 @@ from commwatch_exporters.catalogue.metric import GPU, PORT, Metric, gauge
 def _rows(family: str, labels: str, how: str, of_samples: str = "") -> Iterator[Metric]:
     for direction in ("transmit", "receive"):
         yield gauge(f"{family}_{direction}_utilization_ratio", labels,
-                    f"Share of the expected {family} capacity used to {direction}, over the last sample{of_samples}.",
+                    f"Share of the expected capacity used to {direction}, last sample{of_samples}.",
                     how, "ratio")
         yield gauge(f"{family}_{direction}_utilization_peak_ratio", labels,
-                    f"Highest sample of the {family} {direction} utilisation in the last minute{of_samples}.",
+                    f"Highest sample of the {direction} utilisation in the last minute{of_samples}.",
                     how, "ratio")
 
 
@@ -39,14 +39,14 @@ ROWS: tuple[Metric, ...] = (
           "GPU processes and their launchers"),
     *(
         gauge(f"gpu_job_{kind}recent_use_ratio", GPU,
-              f"Mean use of {what} over the last 10 min, in which the same processes were on the GPU; absent before.",
-              f"mean of the numbers of gpu_job_{kind}use_ratio", "ratio")
+              f"Mean use of {what} over its job's last 10 min.",
+              f"as gpu_job_{kind}use_ratio", "ratio")
         for kind, what in _USED
     ),
     *(
         gauge(f"gpu_job_{kind}recent_use_low_ratio", GPU,
               f"Mean use of {what} that at least 8 of the job's last 10 min reached.",
-              f"second lowest two minutes of the numbers of gpu_job_{kind}use_ratio", "ratio")
+              f"as gpu_job_{kind}use_ratio, second lowest two minutes", "ratio")
         for kind, what in _USED
     ),
     gauge("gpu_job_recent_use_high_ratio", GPU,
@@ -54,7 +54,7 @@ ROWS: tuple[Metric, ...] = (
           "second highest two minutes of gpu_utilization_ratio", "ratio"),
     *(
         gauge(f"gpu_job_{kind}use_ratio", GPU,
-              f"Mean use of {what} over the last hour, in which the same processes were on the GPU; absent before.",
+              f"Mean use of {what} over its job's last hour.",
               f"mean of {how}", "ratio")
         for kind, what, how in (
             ("", "the GPU", "gpu_utilization_ratio"),
