@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pynvml
 import pytest
 
 from commwatch_rehearsal.simulation.library import install
+from commwatch_rehearsal.simulation.recording.node import RecordedNode
 from simulation.harness import Rehearsal
 
 
@@ -16,6 +18,13 @@ from simulation.harness import Rehearsal
 def rehearse(tmp_path: Path) -> Callable[..., Rehearsal]:
     """Makes a node whose clock and faults belong to the test: ``rehearse(preset, faults="", now=100.0)``."""
     return lambda preset, faults="", now=100.0: Rehearsal(tmp_path, preset, faults, now)
+
+
+@pytest.fixture
+def replay() -> Iterator[Callable[..., RecordedNode]]:
+    """Plays a recording, with the arguments of ``RecordedNode``, until the test ends."""
+    with ExitStack() as stack:
+        yield lambda *arguments: stack.enter_context(closing(RecordedNode(*arguments)))
 
 
 @pytest.fixture

@@ -113,7 +113,9 @@ def test_a_card_that_a_fault_takes_away_is_gone_and_comes_back(
     assert [page['commwatch_present{kind="gpu"}'] for page in played] == ["2", "1", "2"]
 
 
-def test_a_fault_that_holds_no_more_leaves_the_files_as_they_were_recorded(tmp_path: Path) -> None:
+def test_a_fault_that_holds_no_more_leaves_the_files_as_they_were_recorded(
+    tmp_path: Path, replay: Callable[..., RecordedNode]
+) -> None:
     """Of an RDMA port that was down, not readable, counted, and reset; an event counts on from the recorded one."""
     clock = [0.0]
     (tmp_path / "faults.yaml").write_text(
@@ -123,7 +125,7 @@ def test_a_fault_that_holds_no_more_leaves_the_files_as_they_were_recorded(tmp_p
         "- {fault: rdma_counter_reset, device: mlx5_3, at: 10s}\n"
         "- {fault: rdma_saturated, device: mlx5_4, counter: link_downed, at: 10s, for: 10s}\n"
     )
-    node = RecordedNode(Path(recording("h100x8ndr")), tmp_path / "faults.yaml", 0.0, lambda: clock[0])
+    node = replay(Path(recording("h100x8ndr")), tmp_path / "faults.yaml", 0.0, lambda: clock[0])
 
     def read(device: int, name: str) -> str:
         node.write_sysfs(tmp_path / "sys")
@@ -270,7 +272,7 @@ def test_a_recording_that_shows_no_parts_takes_no_faults(content: bytes, problem
     assert problem in str(caught.value)
 
 
-def test_numbers_that_no_kernel_writes_do_not_end_the_node(tmp_path: Path) -> None:
+def test_numbers_that_no_kernel_writes_do_not_end_the_node(tmp_path: Path, replay: Callable[..., RecordedNode]) -> None:
     """A counter of thousands of digits, and the rate of a port that no number of the machine holds."""
     contents = {"/symbol_error": "9" * 5000, "/aer_dev_correctable": f"BadTLP {'9' * 5000}",
                 "/rate": f"{'9' * 400} Gb/sec (4X NDR)"}  # fmt: skip
@@ -290,7 +292,7 @@ def test_numbers_that_no_kernel_writes_do_not_end_the_node(tmp_path: Path) -> No
         "- {fault: pcie_aer, gpu: 0, severity: correctable, error: BadTLP, rate: 1/s, at: 1s}\n"
         "- {fault: job, rdma_utilization: 0.5, at: 1s}\n"
     )
-    node = RecordedNode(file, faults, 0.0, lambda: clock[0])
+    node = replay(file, faults, 0.0, lambda: clock[0])
     for clock[0] in (0.0, 5.0):
         node.write_sysfs(tmp_path / "sys")
 

@@ -107,14 +107,14 @@ def test_a_name_is_the_same_one_wherever_it_stands() -> None:
     assert names.text(uuid.upper()) == names.text(uuid).upper()
 
 
-def test_a_file_that_failed_fails_again(tmp_path: Path) -> None:
+def test_a_file_that_failed_fails_again(tmp_path: Path, replay: Callable[..., RecordedNode]) -> None:
     """By the same error, beneath the readers; before the recording's first answer it fails already."""
     file = tmp_path / "node.cwrec"
     file.write_bytes(
         whole({**FILE, "at": 1, "path": "a/speed", "error": "EINVAL"}, {**FILE, "at": 5, "path": "a/speed"})
     )
     now = 100.0
-    node = RecordedNode(file, None, 100.0, lambda: now)
+    node = replay(file, None, 100.0, lambda: now)
     tree = tmp_path / "sys"
     node.write_sysfs(tree)
     with pytest.raises(OSError, match="Invalid argument") as caught:
@@ -126,14 +126,16 @@ def test_a_file_that_failed_fails_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("loops", "mtus"), [(False, "1233333"), (True, "1231231")])
-def test_after_its_end_a_recording_holds_or_begins_again(loops: bool, mtus: str, tmp_path: Path) -> None:
+def test_after_its_end_a_recording_holds_or_begins_again(
+    loops: bool, mtus: str, tmp_path: Path, replay: Callable[..., RecordedNode]
+) -> None:
     """By the second, of a recording of three; a file that was not there at its begin is gone again."""
     file = tmp_path / "node.cwrec"
     late = {**FILE, "path": "late", "error": "ENOENT"}
     answers = [{**FILE, "at": at, "content": f"{at + 1}"} for at in range(3)]
     file.write_bytes(whole(*answers, late, {**FILE, "at": 2, "path": "late"}, seconds=3.0))
     now, tree, shown = 0.5, tmp_path / "sys", ""
-    node = RecordedNode(file, None, 0.0, lambda: now, loops)
+    node = replay(file, None, 0.0, lambda: now, loops)
     for _ in mtus:
         node.write_sysfs(tree)
         shown += files.read(f"{tree}/{FILE['path']}").decode()

@@ -608,6 +608,8 @@ class SimulatedDaemon:
         """Let go of everything at once, as a daemon that is killed."""
         for reader in self.engine._readers.values():
             reader.close()  # type: ignore[attr-defined]
+        if isinstance(self.node, RecordedNode):
+            self.node.close()
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
 

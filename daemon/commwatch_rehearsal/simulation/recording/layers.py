@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final
 
 import pynvml
@@ -245,6 +246,22 @@ def record_driver(tape: Tape) -> Callable[[], None]:
     return remove
 
 
+_listening: list[FileLayer] = []
+"""The layers that are in place now."""
+
+
+def _audited(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "os.listdir" and isinstance(arguments[0], str):
+        for layer in tuple(_listening):
+            layer.note_listing(arguments[0])
+
+
+@cache
+def _hear_of_listings() -> None:
+    """Add the one audit hook of all layers: it stays for the life of the process, and each costs at every file."""
+    sys.addaudithook(_audited)
+
+
 class FileLayer:
     """Writes down the files of sysfs and procfs that are read, and the folders and links on the way to them."""
 
@@ -258,13 +275,13 @@ class FileLayer:
         self._folders: set[tuple[Root, str]] = {("proc", ""), *(("sys", name) for name in _ALWAYS_LISTED)}
         self._listed: set[tuple[Root, str]] = set()
         self._lock = threading.Lock()
-        self._is_over = False
         self._remove = files.put_beneath(self._layer)
-        sys.addaudithook(self._audited)  # it stays for the life of the process, and does nothing after ``remove``
+        _listening.append(self)
+        _hear_of_listings()
 
     def remove(self) -> None:
         """Take the layer away."""
-        self._is_over = True
+        _listening.remove(self)
         self._remove()
 
     def _layer(self, below: files.Reading) -> files.Reading:
@@ -320,10 +337,9 @@ class FileLayer:
             return root, relative
         return None
 
-    def _audited(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event != "os.listdir" or self._is_over or not isinstance(arguments[0], str):
-            return
-        if (place := self._place_of_folder(arguments[0])) is not None:
+    def note_listing(self, folder: str) -> None:
+        """Note that the entries of a folder were asked for."""
+        if (place := self._place_of_folder(folder)) is not None:
             self._listed.add(place)
 
     def look(self, at: float) -> None:

@@ -121,6 +121,11 @@ class RecordedNode:
         """Bring the tree of ``/proc`` up to date."""
         self._tree("proc", root, only_missing).write()
 
+    def close(self) -> None:
+        """Let the readers of this process read as without this node."""
+        for tree in self._trees.values():
+            tree.close()
+
     def _tree(self, name: Root, root: Path, only_missing: bool = False) -> _Tree:
         key = (name, root, only_missing)
         if key not in self._trees:
@@ -155,7 +160,7 @@ class _Tree:
         """By path below the root."""
         self._known: set[str] = set()
         """Files that were read."""
-        self._has_layer = False
+        self._remove_layer: Callable[[], None] | None = None
         self._files: dict[str, File] = {}
         """The last answer of each file, without faults."""
         self._faults = None if node.faults is None else node.faults.files(node, name, contents)
@@ -186,9 +191,14 @@ class _Tree:
         for path, one in changed.items():
             if not self._is_hidden(path):
                 self._put_file(path, one)
-        if self._errors and not self._has_layer:
-            self._has_layer = True
-            files.put_beneath(self._layer)
+        if self._errors and self._remove_layer is None:
+            self._remove_layer = files.put_beneath(self._layer)
+
+    def close(self) -> None:
+        """Take the layer away from beneath the readers."""
+        if self._remove_layer is not None:
+            self._remove_layer()
+            self._remove_layer = None
 
     def _hide(self, paths: frozenset[str]) -> None:
         """Take away what a fault takes away, and make again what it gives back."""
