@@ -461,3 +461,16 @@ def test_most_links_of_a_gpu_that_go_down_and_come_back_are_the_gpu(
     }
 
     assert codes_of(seen_by("nvlink_flapping", facts_of(now))) == told
+
+
+@pytest.mark.parametrize(("remote", "parts"), [("switch", {GPU, "0000:08:00.0"}), ("gpu", {GPU})])
+def test_a_link_that_flaps_has_its_nvswitch(remote: str, parts: set[str]) -> None:
+    """As one that is down: an SXid of that switch is about it."""
+    now: Numbers = {
+        NVLINK: {LINK: 3.0},
+        "commwatch_nvlink_link_state": {LINK: 1.0},
+        "commwatch_nvlink_info": {(*LINK, "4", remote, "0000:08:00.0", "7"): 1.0},
+    }
+
+    [found] = seen_by("nvlink_flapping", facts_of(now))
+    assert found.component.parts == parts

@@ -13,6 +13,7 @@ from commwatch.findings.finding import SEVERITIES, Cause, Component, ComponentKi
 from commwatch.findings.measured import Measured
 from commwatch.findings.register import Incident, counted_over, is_counted
 from commwatch.findings.rules.gpu_ways import PEERS, by_nvlink, by_pcie
+from commwatch.node.down_links import ALL_GPUS_FROM
 
 READING_SECONDS = 90.0
 """By which a part may have read well after its effect began and still explain it: most collectors read each 60 s or
@@ -24,11 +25,10 @@ SURE_FROM = 0.5
 no more."""
 SURE_ANYWHERE_FROM = 0.8
 """The same for a probe over several GPUs, which shows that something is wrong, but not where."""
-_SWITCH_TROUBLE = frozenset(
-    {"xid_fabric", "xid_nonfatal", "nvlink_down", "nvlink_recovery_failed", "gpu_lost", "fabric_unhealthy"}
-)
-"""Faults that the GPU at a link shows when an NVSwitch reports that link. The switch numbers its own links, and not
-every node shows which GPU is at which of them."""
+_LINK_LOST = frozenset({"nvlink_down", "nvlink_flapping", "nvlink_flapped"})
+"""Faults that name the link, and the NVSwitch that it leads to."""
+_SWITCH_TROUBLE = frozenset({"xid_fabric", "xid_nonfatal", "nvlink_down", "nvlink_recovery_failed", "fabric_unhealthy"})
+"""Faults that GPUs show when the NVSwitch between them fails. One GPU can show each of them for a reason of its own."""
 LONG_BEFORE = 2 * 86400.0
 """Seconds by which a fault is older than the symptom and did no harm at first: longer than the day between two cycles
 of a rare probe."""
@@ -122,23 +122,37 @@ def _is_symptom(incident: Incident) -> bool:
 
 
 def _place_of(fault: Incident, standing: Sequence[Incident]) -> Component:
-    """The component of a fault; that of an NVSwitch with the GPUs that showed trouble of a link at the same time."""
+    """The component of a fault; that of an NVSwitch with the GPUs whose links it reported, if that is known.
+
+    The switch numbers its own links, and the counts of SXids name none. So a GPU is known by a link to that switch that
+    went down, or by trouble of several GPUs at the time, which have nothing but the fabric in common. Trouble of fewer
+    can be a coincidence.
+    """
     component = fault.component
     if component.kind != "nvswitch" or component.parts:
         return component
     at_the_time = [one for one in standing if abs(one.first_seen - fault.first_seen) <= READING_SECONDS]
-    parts = frozenset().union(*(one.component.parts for one in at_the_time if one.code in _SWITCH_TROUBLE))
-    # Where a link at the switch is down, or most links of a GPU, the switch reported that one; and a GPU is not at the
-    # switch if its links are known to be down elsewhere alone.
-    down = [one.component for one in at_the_time if one.code == "nvlink_down"]
-    here = {_gpu_of(one) for one in down if one.kind == "gpu" or component.key in one.parts}
-    elsewhere = {_gpu_of(one) for one in down if one.kind == "nvlink" and len(one.parts) > 1} - here
-    return msgspec.structs.replace(component, parts=parts & here or parts - elsewhere)
+    # A link that keeps going down is counted over an hour, as SXids are: the times of both say little.
+    flapping = [one for one in standing if one.code == "nvlink_flapping"]
+    here = _gpus_of(
+        one.component
+        for one in (*at_the_time, *flapping)
+        if one.code in _LINK_LOST and _leads_to(one.component, component.key)
+    )
+    troubled = _gpus_of(one.component for one in at_the_time if one.code in _SWITCH_TROUBLE)
+    return msgspec.structs.replace(component, parts=here or (troubled if len(troubled) >= ALL_GPUS_FROM else here))
 
 
-def _gpu_of(component: Component) -> str:
-    """PCI address of a GPU, or of that of a link."""
-    return component.key.partition("/")[0]
+def _leads_to(lost: Component, switch: str) -> bool:
+    """Whether links that are lost lead to an NVSwitch; those of a whole GPU or of all GPUs lead to each."""
+    return lost.kind in ("gpu", "node") or switch in (lost.key, *lost.parts)
+
+
+def _gpus_of(components: Iterable[Component]) -> frozenset[str]:
+    """PCI addresses of GPUs, and of those of links."""
+    return frozenset().union(
+        *({one.key.partition("/")[0]} if one.kind in ("gpu", "nvlink") else one.parts for one in components)
+    )
 
 
 def _is_placed(fault: Component, symptom: Component) -> bool:

@@ -23,6 +23,7 @@ from commwatch.findings.explanations import EXPLANATIONS, Explanation, Explanati
 from commwatch.findings.finding import SEVERITIES, Component, ComponentKind, Evidence, Finding
 from commwatch.findings.measured import Measured
 from commwatch.findings.register import Incident
+from commwatch.node.down_links import ALL_GPUS_FROM
 from support.findings import incident
 
 GPU, OTHER, SWITCH = "0000:17:00.0", "0000:18:00.0", "0000:16:00.0"
@@ -318,14 +319,14 @@ def test_what_was_there_long_before_explains_less() -> None:
 
 
 def test_a_switch_that_reports_a_link_blames_the_gpu_at_its_end_alone() -> None:
-    """GPU5 is slow and GPU1's link goes down: the switch's word is about GPU1, whose driver says so at the time."""
+    """GPU5 is slow and GPU1's link at the switch goes down: the switch's word is about GPU1."""
     switch = finding("sxid_fatal", Component("nvswitch", SWITCH))
-    xid = finding("xid_fabric", Component("gpu", OTHER, "", frozenset({OTHER})), START + 2)
+    link = finding("nvlink_down", Component("nvlink", f"{OTHER}/3", "", frozenset({OTHER, SWITCH})), START + 2)
     logs = [finding("nccl_timeouts", Component("log", name, "", frozenset({gpu})))
             for name, gpu in (("timeout", OTHER), ("remote", GPU))]  # fmt: skip
-    joined = {one.component.key: one for one in join([switch, xid, *logs])}
+    joined = {one.component.key: one for one in join([switch, link, *logs])}
 
-    assert (set(causes(joined["timeout"])), beside(joined["timeout"])) == ({"sxid_fatal", "xid_fabric"}, [])
+    assert (set(causes(joined["timeout"])), beside(joined["timeout"])) == ({"sxid_fatal", "nvlink_down"}, [])
     assert (causes(joined["remote"]), beside(joined["remote"])) == ([], [])
 
 
@@ -560,7 +561,7 @@ def test_nothing_is_graver_when_evidence_goes_away(some: list[Incident], table: 
 
 def test_link_xid_and_sxid_of_one_link_are_one_finding() -> None:
     """The link is down; what the driver and the NVSwitch reported of it stands under it."""
-    link = Component("nvlink", f"{GPU}/3", "", frozenset({GPU}))
+    link = Component("nvlink", f"{GPU}/3", "", frozenset({GPU, SWITCH}))
     faults = [
         finding("nvlink_down", link),
         finding("xid_fabric", Component("gpu", GPU, "", frozenset({GPU}))),
@@ -569,8 +570,30 @@ def test_link_xid_and_sxid_of_one_link_are_one_finding() -> None:
 
     assert [one.code for one in join(faults)] == ["nvlink_down"]
     assert sorted(causes(join(faults)[0])) == ["sxid_fatal", "xid_fabric"]
-    assert [one.code for one in join(faults[1:])] == ["xid_fabric"]
     assert [one.code for one in join(faults[2:])] == ["sxid_fatal"]
+
+
+@pytest.mark.parametrize(("gpus", "is_cause"), [(1, False), (ALL_GPUS_FROM - 1, False), (ALL_GPUS_FROM, True)])
+def test_an_sxid_of_the_time_of_an_xid_is_its_cause_only_if_several_gpus_have_one(gpus: int, *, is_cause: bool) -> None:
+    """The fabric alone is common to several. No link is known to be down, and one GPU can have an Xid of its own."""
+    xids = [finding("xid_fabric", Component("gpu", f"0000:{one}0:00.0", "", frozenset({f"0000:{one}0:00.0"})))
+            for one in range(1, gpus + 1)]  # fmt: skip
+    joined = join([finding("sxid_fatal", Component("nvswitch", SWITCH), START + 5), *xids])
+    alone = [one for one in joined if one.code == "sxid_fatal"]
+
+    assert {tuple(causes(one)) for one in joined if one.code == "xid_fabric"} == {("sxid_fatal",) if is_cause else ()}
+    assert len(alone) == (not is_cause)
+
+
+def test_a_link_that_keeps_going_down_at_the_switch_has_its_sxids_of_the_hour() -> None:
+    """It is flapping from the third time on, long after the first SXid; at another switch it is another fault."""
+    link = finding("nvlink_flapping", Component("nvlink", f"{GPU}/3", "", frozenset({GPU, SWITCH})))
+    joined = join([finding("sxid_fatal", Component("nvswitch", switch), START - 1800) for switch in (SWITCH, OTHER)]
+                  + [link])  # fmt: skip
+
+    assert {one.code: [cause.component.key for cause in one.causes] for one in joined} == {
+        "nvlink_flapping": [SWITCH], "sxid_fatal": []
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("switch", "is_same"), [(SWITCH, True), ("0000:99:00.0", False)])
@@ -584,8 +607,13 @@ def test_an_sxid_of_another_nvswitch_than_that_of_the_link_is_another_fault(swit
 
 @pytest.mark.parametrize(
     "down",
-    [Component("nvlink", f"{GPU}/3", "", frozenset({GPU, SWITCH})), Component("gpu", GPU, "", frozenset({GPU}))],
-    ids=["a link", "all links"],
+    [
+        Component("nvlink", f"{GPU}/3", "", frozenset({GPU, SWITCH})),
+        Component("gpu", GPU, "", frozenset({GPU})),
+        Component("nvswitch", SWITCH, "", frozenset({GPU, "0000:19:00.0"})),
+        Component("node", "", "", frozenset({GPU, "0000:19:00.0"})),
+    ],
+    ids=["a link", "all links", "links of all GPUs to it", "all links of all GPUs"],
 )
 def test_an_sxid_is_of_the_gpu_whose_link_at_the_switch_is_down_and_of_no_other(down: Component) -> None:
     """Another GPU that has fallen off its bus at the time is a fault of its own."""

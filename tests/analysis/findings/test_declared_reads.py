@@ -23,7 +23,8 @@ LABELS: Mapping[str, tuple[str, ...]] = {
     "source": ("nvml", "rdma", "model"), "counter": ("rdma_port_symbol_errors_total",), "backend": ("nccl",),
     "collector": ("rdma", "network", "nvml_gpu"),
     "kind": ("rdma_port", "ethernet_port", "shorted", "nic", "leaf", "hca_list"),
-    "category": ("ib_retry", "timeout", "shm"), "element": ("GPU0",), "collective": ("all_reduce", "host_copies"),
+    "category": ("ib_retry", "timeout", "shm"), "element": ("GPU0",),
+    "collective": ("all_reduce", "host_copies", "pairs"),
     "expected_source": ("model", "reference"), "quantity": ("host_to_device 0000:17:00.0",),
     "link_layer": ("InfiniBand", "Ethernet"), "event": ("firmware_fatal", "health_issue"),
 }  # fmt: skip

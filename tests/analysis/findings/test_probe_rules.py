@@ -74,11 +74,17 @@ ATTEMPTS = {ago: counts(attempts, {}) for ago, attempts in ((900.0, 5), (700.0, 
 """The row of bad results began at the look of 700 s ago."""
 
 
-def matrix(share: float, suspect: tuple[str, str] | None = None, at: float = MEASURED_AT) -> Numbers:
-    """All pairs of four GPUs at a share of 20 GB/s, and a part that they point at."""
+def matrix(
+    share: float, suspect: tuple[str, str] | None = None, at: float = MEASURED_AT, slow: Mapping[str, float] = {}
+) -> Numbers:
+    """All pairs of four GPUs at a share of 20 GB/s, those that are ``slow`` at their own, and a part that they point
+    at.
+    """
     cells = [(str(one), str(other), "nccl") for one in range(4) for other in range(4) if one != other]
     numbers: Numbers = {
-        "commwatch_pair_bandwidth_bytes_per_second": dict.fromkeys(cells, share * 2e10),
+        "commwatch_pair_bandwidth_bytes_per_second": {
+            cell: slow.get(f"{cell[0]}-{cell[1]}", share) * 2e10 for cell in cells
+        },
         "commwatch_pair_expected_bandwidth_bytes_per_second": dict.fromkeys(cells, 2e10),
         "commwatch_suspect_ratio": {} if suspect is None else {suspect: 0.9},
     }
@@ -94,8 +100,20 @@ def matrix(share: float, suspect: tuple[str, str] | None = None, at: float = MEA
         (matrix(0.9, ("gpu", "GPU2"), at=NOW - 800.0), {0, 1, 2, 3}),
         (matrix(0.9), {0, 1, 2, 3}),
         ({}, {0, 1, 2, 3}),
+        (matrix(0.9, ("gpu", "GPU2"), slow={"0-1": 0.59}), {0, 1, 2}),
+        (matrix(0.9, ("gpu", "GPU2"), slow={"0-1": 0.61}), {2}),
+        (matrix(0.9, ("gpu", "GPU2"), slow={"0-2": 0.59}), {2}),
     ],
-    ids=["one GPU", "one pair", "a matrix from before", "no suspect", "no matrix"],
+    ids=[
+        "one GPU",
+        "one pair",
+        "a matrix from before",
+        "no suspect",
+        "no matrix",
+        "a slow pair elsewhere",
+        "a pair elsewhere that is well",
+        "a slow pair of the suspect",
+    ],
 )
 def test_what_the_matrix_clears_is_not_blamed_for_a_slow_collective(numbers: Numbers, blamed: set[int]) -> None:
     """Pairs that were measured after the first bad result say which GPUs the finding is about; else it is about all."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Match, Severity
-from commwatch.findings.rules.components import gpu_of, interface_of, nvlink_of, port_of
-from commwatch.findings.rules.nvlink import ends_of, of_all_gpus
+from commwatch.findings.rules.components import gpu_of, interface_of, port_of
+from commwatch.findings.rules.nvlink import ends_of, link_at_switch, of_all_gpus
 from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, HOUR, FindingCode, Quantity, Rule, RuleSet
 from commwatch.node.down_links import FarEnds, grouped
 from commwatch_exporters.node.model import Interface, NvLink, RdmaPort
@@ -39,7 +39,7 @@ def nvlinks(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             is_up = {one.is_up for one, _ in links} - {None} == {True}
             numbers = f"links {', '.join(fault.numbers)}"
             if fault.kind == "link":
-                yield from _judged("nvlink", nvlink_of(link), count, is_up, thresholds)
+                yield from _judged("nvlink", link_at_switch(link, fault.switch), count, is_up, thresholds)
             elif fault.kind == "gpu":
                 gpu = next(one.gpu for (address, _), one in expected.items() if address == fault.place)
                 yield from _judged("nvlink", gpu_of(gpu), count, is_up, thresholds, numbers)

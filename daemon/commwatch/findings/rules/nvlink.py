@@ -41,7 +41,7 @@ def down(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
         far = {by_nvlink(*one) for one in fault.links if one[0] != link.address}
         if fault.kind == "link":
             ends = [f"; its other end is link {number} of {address}" for address, number in fault.links[1:]]
-            component = _with_parts(nvlink_of(link), far | ({fault.switch} - {""}))
+            component = _with_parts(link_at_switch(link, fault.switch), far)
             yield Match("nvlink_down", component, evidence, "".join((f"the link is {words}", *ends)))
             continue
         evidence += (Evidence("links that are down", len(fault.links)),)
@@ -56,6 +56,11 @@ def down(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
         detail = f"link{'s' if len(fault.numbers) > 1 else ''} {numbers} of all GPUs: {words}"
         parts = frozenset(address for address, _ in fault.links)
         yield Match("nvlink_down", of_all_gpus(fault.place, parts), evidence, detail)
+
+
+def link_at_switch(link: NvLink, switch: str) -> Component:
+    """An NVLink with the NVSwitch that it leads to; of an empty address the link alone."""
+    return _with_parts(nvlink_of(link), {switch} - {""})
 
 
 def _with_parts(component: Component, more: Set[str]) -> Component:

@@ -32,6 +32,10 @@ class _Pair:
         """Of what is expected."""
         return self.bandwidth / self.expected if self.expected else None
 
+    def is_slow(self, thresholds: Thresholds) -> bool:
+        """Whether it is far below what is expected; False where nothing is."""
+        return self.share is not None and self.share < thresholds.probe_bandwidth_utilization_low_ratio
+
     def component(self, ways: GpuWays) -> Component:
         """The pair with the parts on its way."""
         name = "-".join(f"GPU{index}" for index in self.indexes)
@@ -169,6 +173,9 @@ def pairs_are_well(facts: Facts, thresholds: Thresholds, since: float | None) ->
 def suspected_parts(facts: Facts, thresholds: Thresholds, since: float | None) -> frozenset[str]:
     """The parts that a matrix measured after a time points at; empty where there is none, or they are not known.
 
+    Slow pairs that none of these explains show a further fault, which can slow the same traffic: their ways belong to
+    them.
+
     Args:
         since: as for ``pairs_are_well``.
     """
@@ -180,6 +187,9 @@ def suspected_parts(facts: Facts, thresholds: Thresholds, since: float | None) -
         ends = [ways.gpus.get(name.removeprefix("GPU"), "") for name in one.element.split("-")]
         is_pair = one.kind == "pair" and len(ends) == 2 and all(ends)
         found.append(ways.pair(*ends) if is_pair else _suspected_parts(ways, one.kind, one.element))
+    suspected = [Component("part", "", "", parts) for parts in found]
+    slow = [pair.component(ways) for pair in facts.derived(_pairs) if pair.is_slow(thresholds)]
+    found += [pair.parts for pair in slow if not any(pair.shares_part(part) for part in suspected)]
     return frozenset({PEERS}).union(*found) if all(found) else frozenset()
 
 

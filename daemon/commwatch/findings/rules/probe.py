@@ -13,7 +13,7 @@ from commwatch.findings.rules.gpu_ways import WAYS, all_parts, ways_of
 from commwatch.findings.rules.pairs import MEASURED_AFTER, pairs_are_well, suspected_parts
 from commwatch.findings.rules.probe_codes import PROBE_CODES
 from commwatch.findings.rules.rule_set import DAY, HOUR, Rule, RuleSet
-from commwatch_exporters.node.model import HostCopy, Probe, ProbeLoss, SlowestRank, Suspect
+from commwatch_exporters.node.model import HostCopy, Probe, ProbeLoss, SlowestRank
 from commwatch_exporters.node.parts import Column
 
 Reasons: TypeAlias = dict[str, float]
@@ -429,8 +429,7 @@ PROBE = RuleSet(
                 ProbeLoss.since_timestamp_seconds,
                 *_COMPONENT,
                 *_LOW_COPIES,
-                Suspect.ratio,
-                Probe.last_completion_timestamp_seconds,
+                *MEASURED_AFTER,
             ),
             thresholds=(
                 "probe_loss_ratio",
