@@ -1,6 +1,7 @@
-"""How often the slow part of a network is named, missed or made up, and what 16,384 nodes take; docs/using/cluster.md.
+"""How often the slow part of a network is named, missed or made up, and what 16,384 nodes take.
 
-The cluster is that of ``cluster_generator``, which knows nothing of the judge.
+docs/engineering/accuracy.md has the figures. The cluster is that of ``cluster_generator``, which knows nothing of the
+judge.
 
 Example:
     python -m benchmarks.cluster_verdict --runs 100 --seed 1 --fabrics

@@ -353,7 +353,7 @@ def test_nodes_of_another_model_are_held_against_their_like() -> None:
     assert locate(Run(SCHEMA, members, tuple(measured))).named == ()
 
 
-# --- how often it is right: a guard; docs/using/cluster.md has the figures ---
+# --- how often it is right: a guard; docs/engineering/accuracy.md has the figures ---
 
 
 def judged(count: int, faults: int, busy: float, congestion: float) -> list[tuple[Cluster, tuple[Named, ...]]]:
