@@ -183,7 +183,8 @@ def test_the_dumps_of_another_user_hide_none(tmp_path: Path, others: int) -> Non
         os.chown(path, 1001, -1)
     folder.put("missing")
     folder.run()
-    assert ("did_not_arrive", [3]) in (folder.verdicts() or ())
+    runs = [folder.verdicts() or () for _ in range(3)]  # a run that takes long leaves a user to the next one
+    assert ("did_not_arrive", [3]) in [one for run in runs for one in run]
 
 
 def test_the_dumps_of_an_older_job_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
