@@ -10,11 +10,11 @@ import pytest
 from commwatch.config.settings import Config, Paths, Probes, Simulation
 from commwatch.config.settings import Probe as Settings
 from commwatch.probes.by_hand.answer import notes_of
-from probes.quick_ranks import measure_quickly
 from probes.recorded import Probe
 from probes.results import measured, plan_of
 from probes.test_answer import NOW, answer
 from probes.test_command import run
+from support.quick_ranks import measure_quickly
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,10 @@ from commwatch.probes.by_hand.trial import (
 )
 from commwatch.probes.cycle.environment import OWN_NCCL_SETTINGS, given_nccl_settings, rank_environment
 from probes.cycles import cycle_plan
-from probes.quick_ranks import measure_quickly
 from probes.results import measured, plan_of
 from probes.test_answer import NOW, answer
 from probes.test_command import run
+from support.quick_ranks import measure_quickly
 
 
 @pytest.fixture
