@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-import pytest
-
 from commwatch.config.assets import asset
 from commwatch.findings.codes import CODES
 from commwatch.jobs.logs.categories import SIDES
@@ -67,8 +65,8 @@ def _is_of_the_fleet(name: str) -> bool:
     return f"alert: {name}\n" in text
 
 
-@pytest.mark.parametrize(
-    ("alert", "label", "values"),
+@in_one_pass(
+    "alert, label, values",
     [
         ("CommwatchXidFabric", "xid", xids_told()["xid_fabric"]),
         ("CommwatchXidGpu", "xid", xids_told()["xid_gpu"]),

@@ -6,8 +6,6 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 
-import pytest
-
 from commwatch.__main__ import build_parser
 from commwatch.config.assets import asset
 from commwatch.jobs.logs.categories import SIDES
@@ -92,8 +90,8 @@ def test_only_the_mitigation_changes_something(name: str) -> None:
         assert _CHANGES.search(bare) is None, command
 
 
-@pytest.mark.parametrize(
-    ("name", "numbers"),
+@in_one_pass(
+    "name, numbers",
     [
         ("CommwatchXidFabric", xids_told()["xid_fabric"]),
         ("CommwatchXidGpu", xids_told()["xid_gpu"]),

@@ -26,6 +26,7 @@ from probes.cycles import cycle_plan
 from probes.results import measured, plan_of
 from probes.test_answer import NOW, answer
 from probes.test_command import run
+from support.passes import in_one_pass
 from support.quick_ranks import measure_quickly
 
 
@@ -87,8 +88,8 @@ def of_rounds(without: Sequence[float], with_them: Sequence[float]) -> dict[str,
     }
 
 
-@pytest.mark.parametrize(
-    ("without", "with_them", "word"),
+@in_one_pass(
+    "without, with_them, word",
     [
         ((1.0, 1.01, 1.02), (0.95, 0.96, 0.97), "faster"),
         ((1.0, 1.01, 1.02), (0.97, 0.97, 0.97), "same"),
