@@ -17,6 +17,7 @@ from benchmarks.hardware.ranks import why_no_sharing
 from benchmarks.hardware.run import Outcome, Section, run_child, why_not
 from benchmarks.hardware.text import summary
 
+from support.passes import in_one_pass
 from support.waiting import PATIENCE_SECONDS
 
 HOPPER = {"gpus": 1, "gpu_name": "NVIDIA H200", "architecture": 9, "driver_version": "580.95.05"}
@@ -54,7 +55,7 @@ CASES: list[tuple[dict[str, Any], dict[str, Outcome], bool, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("facts", "outcomes", "uses_gpu", "reason"), CASES)
+@in_one_pass("facts, outcomes, uses_gpu, reason", CASES)
 def test_a_section_that_uses_the_gpu_leaves_a_job_alone(
     facts: dict[str, Any], outcomes: dict[str, Outcome], uses_gpu: bool, reason: str
 ) -> None:
@@ -68,8 +69,8 @@ def test_nccl_is_not_tried_where_torch_cannot_use_the_gpu() -> None:
     assert why_not(section, FREE, outcomes) == "torch 2.13: built without CUDA and NCCL"
 
 
-@pytest.mark.parametrize(
-    ("facts", "agrees"),
+@in_one_pass(
+    "facts, agrees",
     [
         ({"nvlink_speed_megabytes_per_second": 26562}, True),
         ({"nvlink_speed_megabytes_per_second": 25000}, False),
@@ -124,8 +125,8 @@ def test_without_a_driver_each_section_gives_one_line(used: bool, code: int, wor
         assert all(words in line for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("version", "reason"),
+@in_one_pass(
+    "version, reason",
     [
         ("2.30.3", ""),
         ("2.31.1", ""),

@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 
 from commwatch.service.scheduling import ClockSteps, Scheduler, Work
 from support.core import SteppedScheduler
+from support.passes import in_one_pass
 from support.waiting import PATIENCE_SECONDS
 
 
@@ -151,7 +152,7 @@ def test_a_job_that_is_brought_forward_keeps_its_interval_from_there() -> None:
     planned(body)
 
 
-@pytest.mark.parametrize("interval", [0.05, 0.5, 1.9, 2.5, 15.0])
+@in_one_pass("interval", [0.05, 0.5, 1.9, 2.5, 15.0])
 def test_any_interval_is_kept(interval: float) -> None:
     """One that is no whole number of seconds has a grid of its own."""
 

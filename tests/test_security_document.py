@@ -7,14 +7,13 @@ import re
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from commwatch.node.hardware_events import MOST_CODES
 from commwatch.probes.cycle import nccl_notes
 from commwatch.readings import LARGEST_VALUE
 from commwatch.state.records import LONGEST_LABEL
 from commwatch.workers import wire
 from commwatch.workers.sources import READERS
+from support.passes import in_one_pass
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
@@ -69,8 +68,8 @@ def test_every_test_that_is_named_exists() -> None:
     assert dead(PAGE) == []
 
 
-@pytest.mark.parametrize(
-    ("changed", "finds"),
+@in_one_pass(
+    "changed, finds",
     [
         (PAGE + "\n- Nothing ever fails.\n", "unheld"),
         (PAGE + "\nNothing ever fails.\n", "unheld"),

@@ -216,9 +216,7 @@ def test_an_unknown_placeholder_is_an_error() -> None:
         alert_rules.render("expr: x > @no_such@", load_thresholds(None), alert_rules.Site())
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(15, "15s"), (90, "90s"), (120, "2m"), (3600, "1h"), (7200, "2h"), (604800, "7d")]
-)
+@in_one_pass("seconds, text", [(15, "15s"), (90, "90s"), (120, "2m"), (3600, "1h"), (7200, "2h"), (604800, "7d")])
 def test_durations_are_exact(seconds: float, text: str) -> None:
     """A duration is written in the largest unit that divides it."""
     assert alert_rules.format_duration(seconds) == text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +9,7 @@ from commwatch_exporters.snapshot import Value
 from probes.recorded import Probe
 from probes.results import MIB, plan_of, step
 from support.examples import examples
+from support.passes import in_one_pass
 
 
 def balance(seconds: dict[int, float]) -> tuple[Value, int | None]:
@@ -21,8 +21,8 @@ def balance(seconds: dict[int, float]) -> tuple[Value, int | None]:
     return found["rank_balance_ratio",], slowest[0] if slowest else None
 
 
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
+@in_one_pass(
+    "seconds, expected",
     [
         ({0: 1.0, 1: 2.0, 2: 4.0}, (0.25, 2)),
         ({1: 2.0, 3: 1.0}, (0.5, 1)),

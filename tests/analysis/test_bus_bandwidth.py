@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from commwatch.probes.rank_plan import Operation
 from commwatch.probes.results.bus_bandwidth import bus_bandwidth, factor
+from support.passes import in_one_pass
 
 MIB = 2**20
 
 
-@pytest.mark.parametrize(
-    ("operation", "two", "eight"),
+@in_one_pass(
+    "operation, two, eight",
     [
         ("all_reduce", 1, 1.75),
         ("all_gather", 0.5, 0.875),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from commwatch.node.capacity import nominal_nvlink_rate, pcie_rate
+from support.passes import in_one_pass
 
 
 @pytest.mark.parametrize(
@@ -29,8 +30,8 @@ def test_other_line_rates_are_taken_as_they_are() -> None:
     assert nominal_nvlink_rate(None) is None
 
 
-@pytest.mark.parametrize(
-    ("generation", "lanes", "rate"),
+@in_one_pass(
+    "generation, lanes, rate",
     [
         (1, 16, 4_000_000_000), (2, 8, 4_000_000_000), (3, 16, 15_753_846_154), (4, 16, 31_507_692_308),
         (5, 4, 15_753_846_154), (5, 16, 63_015_384_615), (6, 16, 121_000_000_000),

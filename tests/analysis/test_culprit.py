@@ -26,6 +26,7 @@ from analysis.culprit_nodes import NODES, Part, direct, nvswitch
 from commwatch.node.topology.pair_matrix import PairMatrix, Suspect
 from commwatch.node.topology.ways import Parts
 from commwatch.probes.results.culprit import find_suspects, keep_good, looks_slow, past_of
+from support.passes import in_one_pass
 
 SMALL = [node for nodes in NODES.values() for node in nodes if 2 < node.gpus <= 8]
 EIGHT = nvswitch(8)
@@ -268,7 +269,7 @@ def test_a_single_matrix_may_be_asked_too() -> None:
     assert ", 3 times in a row; " in three.words
 
 
-@pytest.mark.parametrize("shape", [node.shape for node in NODES["two GPUs"]])
+@in_one_pass("shape", [node.shape for node in NODES["two GPUs"]])
 def test_of_two_gpus_the_pair_is_named(shape: str) -> None:
     """Every part lies on the only two ways: neither GPU is accused alone, and on the first day nobody is."""
     node = next(one for one in NODES["two GPUs"] if one.shape == shape)

@@ -91,8 +91,8 @@ def test_what_judges_follows_improvement_and_no_decline() -> None:
     assert held_to(None, reference, 1.15) is None
 
 
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
+@in_one_pass(
+    "seconds, expected",
     [
         ([1.0] * 20 + [2.0] * 5, 2.0),
         ([1.0] * 20 + [1.0, 1.0, 2.0, 2.0, 2.0], 2.0),  # three of five make it

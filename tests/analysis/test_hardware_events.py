@@ -20,6 +20,7 @@ from commwatch_exporters.snapshot import Value
 from support.core import SLOTS, collected
 from support.examples import examples
 from support.fed_daemon import FedDaemon
+from support.passes import in_one_pass
 
 GPU, OTHER_GPU = SLOTS
 SWITCH, OTHER_SWITCH, STRANGER = "0000:06:00.0", "0000:07:00.0", "0000:99:00.0"
@@ -392,8 +393,8 @@ def test_codes_that_begin_with_zero_are_those_marked_in_the_data() -> None:
     assert links == {*FABRIC_SXIDS}
 
 
-@pytest.mark.parametrize(
-    ("code", "component"), [(38, "driver"), (39, "application"), (42, "application"), (67, "gpu"), (73, "application")]
+@in_one_pass(
+    "code, component", [(38, "driver"), (39, "application"), (42, "application"), (67, "gpu"), (73, "application")]
 )
 def test_codes_that_others_label_wrongly_are_not_of_the_fabric(code: int, component: str) -> None:
     """They are copy engine, video units and front end, not PCIe and NVLink."""

@@ -798,7 +798,7 @@ def of_board(**changes: object) -> Observation:
     return replace(BOARD, gpus=tuple(replace(one, **changes) for one in BOARD.gpus or ()))  # type: ignore[arg-type]  # fields by name
 
 
-@pytest.mark.parametrize(("dark", "never_seen"), [(1, 0), (4, 0), (7, 0), (8, 144)])
+@in_one_pass("dark, never_seen", [(1, 0), (4, 0), (7, 0), (8, 144)])
 def test_a_gpu_of_which_no_link_came_up_is_asked_for_them_where_its_equals_have_theirs(
     dark: int, never_seen: int
 ) -> None:

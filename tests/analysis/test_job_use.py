@@ -9,6 +9,7 @@ from commwatch.node.run import Outcome
 from commwatch.node.store import Store
 from commwatch_exporters.snapshot import Series, Value
 from support.core import SLOTS, block, collected, collector
+from support.passes import in_one_pass
 
 JOB = frozenset({100})
 HOUR = 3600.0
@@ -74,7 +75,7 @@ def is_half_used(bounds: tuple[float, float]) -> bool:
 TRAINS, SAVES, STARTS = (0.95, 0.85), (0.0, 1.0), (0.4, 0.9)
 
 
-@pytest.mark.parametrize("pause", range(1, 15))
+@in_one_pass("pause", range(1, 15))
 def test_one_pause_in_ten_minutes_is_never_taken_for_gpus_that_wait(pause: int) -> None:
     """A checkpoint, an evaluation elsewhere, data that stall: whole minutes and the two in which it begins and ends,
     while the network of a job that hides its traffic well is as full as it can be."""
@@ -106,8 +107,8 @@ def test_only_the_last_hour_counts() -> None:
     assert known.means() == [1.0] * 4
 
 
-@pytest.mark.parametrize(
-    ("processes", "gap", "goes_on"),
+@in_one_pass(
+    "processes, gap, goes_on",
     [
         (JOB | {101}, 120.0, True),
         (frozenset({101}), STEP, False),
@@ -138,8 +139,8 @@ def told(occupants: dict[str, tuple[int, ...]], jobs: dict[int, int]) -> list[Va
     return [store.snapshot().value("commwatch_gpu_job_first", str(index), slot) for index, slot in enumerate(SLOTS)]
 
 
-@pytest.mark.parametrize(
-    ("occupants", "jobs", "first"),
+@in_one_pass(
+    "occupants, jobs, first",
     [
         (((7,), (8,)), {7: 7, 8: 7}, [0, 0]),
         (((7,), (8,)), {}, [0, 1]),

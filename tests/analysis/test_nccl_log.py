@@ -286,7 +286,7 @@ def test_no_line_that_says_something_is_passed_over() -> None:
     assert [start for start, _ in found] == sorted(start for start, _ in found)
 
 
-@pytest.mark.parametrize("prefix", ["", "[rank3]: ", "worker-1: ", "[trainer0|0]:"])
+@in_one_pass("prefix", ["", "[rank3]: ", "worker-1: ", "[trainer0|0]:"])
 def test_the_line_after_last_error_belongs_to_it(prefix: str) -> None:
     """An error of torch carries NCCL's last warning, without what stands before a warning in NCCL's own log."""
     data = (
@@ -309,8 +309,8 @@ def test_every_category_has_a_line_here_and_a_side() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("line", "parsed"),
+@in_one_pass(
+    "line, parsed",
     [
         (
             OLD + "text",
@@ -446,7 +446,7 @@ def test_a_general_refusal_of_cuda_comes_after_what_names_the_feature() -> None:
     assert first_culprit([refused]) == "cuda"
 
 
-@pytest.mark.parametrize(
+@in_one_pass(
     "prefix",
     [
         "misc/socket.cc:71 ",
@@ -535,7 +535,7 @@ def test_a_setting_in_force_is_read(message: str, setting: tuple[str, str]) -> N
     assert setting_of(message) == setting
 
 
-@pytest.mark.parametrize(
+@in_one_pass(
     "message",
     [
         "Invalid value x for NCCL_IB_TIMEOUT, using default 20.",

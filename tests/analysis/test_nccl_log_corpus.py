@@ -13,6 +13,7 @@ from commwatch.jobs.logs.culprit import first_culprit
 from commwatch.jobs.logs.lines import find_in_line
 from commwatch.jobs.logs.reading import read_log
 from commwatch.jobs.logs.story import tell
+from support.passes import in_one_pass
 
 CORPUS = Path(__file__).parent / "nccl_log_corpus"
 ERAS = sorted(path.name for path in CORPUS.glob("*.log"))
@@ -58,7 +59,7 @@ def test_there_are_enough_excerpts_of_every_kind() -> None:
     assert seen >= set(SIDES) - {"ib_flush", "other", "waiting"} | {NOTHING}
 
 
-@pytest.mark.parametrize("era", ERAS)
+@in_one_pass("era", ERAS)
 def test_lines_end_as_they_may(era: str) -> None:
     """Line feeds, carriage returns with them, and text of a launcher before each line change nothing."""
     for _, text in excerpts(era):

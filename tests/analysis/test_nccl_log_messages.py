@@ -9,6 +9,7 @@ import pytest
 from commwatch.commands.diagnose_log import LogAnswer, answer_from
 from commwatch.jobs.logs.conditions import Facts, conditioned, facts_of
 from commwatch.jobs.logs.messages import MESSAGES_SAID, SIGNS_SAID
+from support.passes import in_one_pass
 
 LINES = """
 Memory cgroup out of memory: Kill process 4321 (python3) score 1001 or sacrifice child
@@ -94,8 +95,8 @@ def test_every_message_gets_the_words_of_its_row(log: Path) -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize(
-    ("category", "text", "facts", "says", "never"),
+@in_one_pass(
+    "category, text, facts, says, never",
     [
         ("ib_setup", "GID 3", Facts(nccl=(2, 20, 5)), "set NCCL_IB_GID_INDEX", "remove"),
         ("ib_setup", "GID 3", Facts(nccl=(2, 21, 0)), "remove NCCL_IB_GID_INDEX", "show_gids"),

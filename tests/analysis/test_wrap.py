@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from commwatch.node.wrap import Unwrap
 from commwatch_exporters.snapshot import Block, Layout, Value
+from support.passes import in_one_pass
 
 RANGE = 2**32
 PORT = ("mlx5_0", "1")
@@ -51,8 +52,8 @@ def test_a_wrap_is_no_reset() -> None:
     assert port.falls == 0
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "seconds", "is_wrap"),
+@in_one_pass(
+    "before, after, seconds, is_wrap",
     [
         (RANGE - 1, 0, 5.0, True),
         (RANGE - 500_000_000, 500_000_000, 5.0, True),  # 2e8 a second

@@ -24,6 +24,7 @@ from commwatch.cluster.run_file import SCHEMA, Measured, Member, Rail, Run, enco
 from commwatch.config.settings import Config
 from support.command_line import run_command
 from support.examples import examples
+from support.passes import in_one_pass
 
 GBIT = 1e9 / 8
 QUIET = Conditions(noise=0.01, spikes=0.0, latency_noise=0.01)
@@ -54,8 +55,8 @@ def with_fault(*faults: Fault, nodes: int = 64, leaf_size: int = 16) -> Verdict:
     return play(Cluster(cluster.leaf_of, 4, list(faults), QUIET, random), "run")[1]
 
 
-@pytest.mark.parametrize(
-    ("fault", "named"),
+@in_one_pass(
+    "fault, named",
     [
         (Fault("nic", 5, 0, 2, True, False, 0.7), ("nic", "bandwidth", ("node5",), (2,), "out")),
         (Fault("nic", 5, 0, 2, False, True, 0.7), ("nic", "bandwidth", ("node5",), (2,), "in")),
@@ -187,8 +188,8 @@ def judged_with(
 NIC = Fault("nic", 5, 0, 2, True, False, 0.7)
 
 
-@pytest.mark.parametrize(
-    ("size", "share", "is_told"),
+@in_one_pass(
+    "size, share, is_told",
     [(32, 0.8, True), (32, 0.5, True), (16, 0.8, True), (32, 0.8, False), (32, 0.5, False)],
 )
 def test_slower_paths_name_nobody_and_hide_no_nic(size: int, share: float, is_told: bool) -> None:
@@ -258,8 +259,8 @@ def small(values: Mapping[tuple[int, int], tuple[float, float]], nodes: int) -> 
 ONE = {(0, 1): (0.05, 1.0), (0, 2): (0.05, 1.0), (0, 3): (0.05, 1.0), (1, 2): (1.0, 1.0), (1, 3): (1.0, 1.0)}
 
 
-@pytest.mark.parametrize(
-    ("values", "named"),
+@in_one_pass(
+    "values, named",
     [
         ({**ONE, (2, 3): (1.0, 1.0)}, ["a"]),
         ({**ONE, (2, 3): (0.6, 0.4)}, ["a"]),

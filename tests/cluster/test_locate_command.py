@@ -21,6 +21,7 @@ from commwatch.cluster.run_file import (
     read_groups,
     read_run,
 )
+from support.passes import in_one_pass
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "using" / "cluster"
 PAGE = EXAMPLES.with_suffix(".md")
@@ -195,8 +196,8 @@ def test_a_run_is_read_back_as_it_was_saved(tmp_path: Path) -> None:
 # --- groups ---
 
 
-@pytest.mark.parametrize(
-    ("address", "pattern", "leaf", "block"),
+@in_one_pass(
+    "address, pattern, leaf, block",
     [
         ("spine.leaf0.gpu01", "switch.switch.node", "leaf0", "spine"),
         ("spine.leaf0.gpu01", "", "leaf0", "spine"),

@@ -10,6 +10,7 @@ from hypothesis import strategies as some
 
 from commwatch.cluster.schedule import NO_LEAF, Pair, Suspect, first_round, second_round, witness_round
 from support.examples import examples
+from support.passes import in_one_pass
 
 
 def leaves_of(sizes: list[int]) -> list[str]:
@@ -39,7 +40,7 @@ def test_rounds_take_each_member_once(sizes: list[int], seed: str) -> None:
         assert set(ends(first)) | set(ends(second)) == set(range(len(leaves)))
 
 
-@pytest.mark.parametrize("sizes", [[32] * 32, [4] * 4, [7, 5, 9, 6], [3, 3, 2], []])
+@in_one_pass("sizes", [[32] * 32, [4] * 4, [7, 5, 9, 6], [3, 3, 2], []])
 def test_second_round_joins_other_leaves_only(sizes: list[int]) -> None:
     """No pair shares a leaf, none has met; without groups both rounds are random and different."""
     leaves = leaves_of(sizes) or [NO_LEAF] * 64

@@ -36,6 +36,7 @@ from commwatch.state.client import DaemonAbsent
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.views.terminal import print_json, print_table, progress, show
 from support.core import ScriptedReader, block, collected
+from support.passes import in_one_pass
 
 Output = pytest.CaptureFixture[str]
 NOTHING = Sources(**{one.name: one.type(enabled=False) for one in msgspec.structs.fields(Sources)})
@@ -481,8 +482,8 @@ def test_a_daemon_that_is_absent_has_an_exit_code_of_its_own(monkeypatch: pytest
     assert caught.value.exit_code == 4
 
 
-@pytest.mark.parametrize(
-    ("counts", "words"),
+@in_one_pass(
+    "counts, words",
     [
         ({"source": "board", "learning_seconds": 600}, "board"),
         ({"source": "learned", "learning_seconds": 0}, "learned"),

@@ -9,6 +9,7 @@ import pytest
 from commwatch.node.gpus_now import GPU_COLLECTORS, GpusNow
 from commwatch.node.store import Store
 from commwatch_exporters.snapshot import Block, Layout, Value
+from support.passes import in_one_pass
 
 GPU = ("0", "0000:17:00.0")
 BEFORE, JUST_NOW = 10.0, 20.0
@@ -67,8 +68,8 @@ def test_processes_are_known_as_long_as_their_block() -> None:
     assert view.occupants(0.0) == {GPU[1]: None}
 
 
-@pytest.mark.parametrize(
-    ("looks", "busy"),
+@in_one_pass(
+    "looks, busy",
     [((0, 0), False), ((1, 0), True), ((0, 1), True), ((None, 0), None), ((0, None), None), ((1, None), True)],
 )
 def test_the_busy_test_looks_twice(looks: tuple[int | None, int | None], busy: bool | None) -> None:

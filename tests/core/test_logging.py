@@ -14,6 +14,7 @@ import structlog
 
 from commwatch.config.settings import Log
 from commwatch.service.log import configure_logging
+from support.passes import in_one_pass
 
 JSON, CONSOLE = Log(format="json"), Log(format="console")
 
@@ -103,8 +104,8 @@ def test_a_field_that_json_does_not_know_is_written_somehow() -> None:
     assert (found["value"], found["kind"]) == ("{1}", "ValueError('x')")
 
 
-@pytest.mark.parametrize(
-    ("level", "kept"),
+@in_one_pass(
+    "level, kept",
     [("debug", ["debug", "info", "warning", "error"]), ("info", ["info", "warning", "error"]),
      ("warning", ["warning", "error"]), ("error", ["error"])],
 )  # fmt: skip

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from commwatch.errors import CommwatchError
 from commwatch.state.maintenance import Maintenance, MaintenanceFile
+from support.passes import in_one_pass
 
 
 def test_a_file_that_makes_no_sense_is_reported_once(tmp_path: Path) -> None:
@@ -25,13 +26,13 @@ def test_a_file_that_makes_no_sense_is_reported_once(tmp_path: Path) -> None:
     assert events[0]["file"] == str(tmp_path / "maintenance.json")
 
 
-@pytest.mark.parametrize("reason", ["a", "driver-upgrade", "swap_2", "0", "x" * 32])
+@in_one_pass("reason", ["a", "driver-upgrade", "swap_2", "0", "x" * 32])
 def test_a_reason_is_a_word(reason: str) -> None:
     """What may become a label value."""
     assert Maintenance(reason, until=1.0, since=0.0).reason == reason
 
 
-@pytest.mark.parametrize("reason", ["", "Two", "two words", "-x", "x" * 33, "ä", 'a"b', "a\n"])
+@in_one_pass("reason", ["", "Two", "two words", "-x", "x" * 33, "ä", 'a"b', "a\n"])
 def test_a_reason_that_is_no_word_is_refused(reason: str) -> None:
     """Neither a sentence nor a quote gets into a label."""
     with pytest.raises(ValueError, match="one word of lower-case letters"):

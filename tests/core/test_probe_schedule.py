@@ -12,6 +12,7 @@ from commwatch.probes.schedule import (
     TRY_AGAIN_SECONDS,
     ProbeSchedule,
 )
+from support.passes import in_one_pass
 
 DAY = 86400.0
 
@@ -56,7 +57,7 @@ def test_a_skipped_cycle_of_a_seldom_probe_is_tried_again() -> None:
     assert schedule(TRY_AGAIN_SECONDS).after(ran=False, suspicious=False, now=0.0, wall=1e6) is None
 
 
-@pytest.mark.parametrize("wall", [0.0, 1.0, 839.9, 840.0, 840.1, 899.0, 1e9])
+@in_one_pass("wall", [0.0, 1.0, 839.9, 840.0, 840.1, 899.0, 1e9])
 def test_seldom_probes_try_again_together(wall: float) -> None:
     """At the next quarter of an hour that is at least a minute away."""
     delay = schedule(DAY).after(ran=False, suspicious=False, now=0.0, wall=wall)

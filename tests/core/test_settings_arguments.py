@@ -12,6 +12,7 @@ from commwatch.config import flags as settings_arguments
 from commwatch.config.flags import config_from, config_path, environment_name, settings_parser
 from commwatch.config.settings import Config
 from commwatch.errors import ConfigError
+from support.passes import in_one_pass
 
 NOTHING: Mapping[str, str] = {}
 
@@ -49,7 +50,7 @@ def write(file: Path, text: str) -> Path:
     return file
 
 
-@pytest.mark.parametrize(("flag", "value", "steps"), SETTINGS)
+@in_one_pass("flag, value, steps", SETTINGS)
 def test_each_flag_and_its_variable_set_the_same_setting(flag: str, value: str, steps: tuple[str, str]) -> None:
     """Every flag has its variable, and both reach the setting; the default is another value."""
     # A file of faults is refused without a node to strike.

@@ -12,13 +12,14 @@ from commwatch_exporters.catalogue import CATALOGUE, family_of
 from commwatch_exporters.node_collector import format_number
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot
 from support.pages import lines_of, snapshot_of
+from support.passes import in_one_pass
 
 CARRIER, LATENCY = "commwatch_ethernet_carrier", "commwatch_probe_latency_seconds"
 ADAPTERS = {"commwatch_ethernet_info", "commwatch_rdma_port_info", "commwatch_probe_slowest_rank_info"}
 """What tells the address of a device that is no GPU."""
 
 
-@pytest.mark.parametrize(
+@in_one_pass(
     "series",
     [
         (CARRIER, ()),
@@ -35,7 +36,7 @@ def test_labels_must_be_those_of_the_catalogue(series: Series) -> None:
         Layout([series])
 
 
-@pytest.mark.parametrize("name", ["commwatch_nothing", "ethernet_carrier", f"{CARRIER}_sum", f"{LATENCY}_max"])
+@in_one_pass("name", ["commwatch_nothing", "ethernet_carrier", f"{CARRIER}_sum", f"{LATENCY}_max"])
 def test_a_name_must_be_of_the_catalogue(name: str) -> None:
     """Only a histogram has suffixes, and only its three."""
     with pytest.raises(KeyError, match=f"{name} is not in the catalogue"):
@@ -109,8 +110,8 @@ def test_a_number_is_read_back_without_loss(number: float) -> None:
     assert isinstance(number, float) or text.lstrip("-").isdigit()
 
 
-@pytest.mark.parametrize(
-    ("number", "text"),
+@in_one_pass(
+    "number, text",
     [(math.nan, "NaN"), (math.inf, "+Inf"), (-math.inf, "-Inf"), (True, "1"), (0, "0"), (0.0, "0.0")],
 )
 def test_special_numbers_are_written_as_prometheus_spells_them(number: float, text: str) -> None:

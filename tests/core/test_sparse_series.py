@@ -17,6 +17,7 @@ from commwatch.node.run import Collected, Outcome
 from commwatch.node.store import Store
 from commwatch_exporters.snapshot import Block, Series, Value
 from support.core import SLOTS, block, collector
+from support.passes import in_one_pass
 
 LINKS = "nvml_nvlink"
 LINK = ("0", SLOTS[0], "11")
@@ -56,7 +57,7 @@ class Node:
         return self.store.snapshot().value(series[0].replace("_total", "_recent"), *series[1])
 
 
-@pytest.mark.parametrize(("state", "told"), [(0, 0), (1, None), (2, None), (3, 3), (None, None)])
+@in_one_pass("state, told", [(0, 0), (1, None), (2, None), (3, 3), (None, None)])
 def test_a_link_that_carries_no_traffic_is_down(state: Value, told: Value) -> None:
     """Inactive or with its traffic disabled; not one that is up or sleeps, and not one that was not read."""
     assert Node().link(state) == told
@@ -218,8 +219,8 @@ NONFATAL = ("commwatch_gpu_xid_nonfatal_events_recent", ("0", SLOTS[0], "74"))
 SXID = ("commwatch_nvswitch_sxid_events_recent", (SWITCH, "20034"))
 
 
-@pytest.mark.parametrize(
-    ("falls", "events", "end", "told"),
+@in_one_pass(
+    "falls, events, end, told",
     [
         ([1000], {}, SWITCH, False),
         ([1000], {XID: 1}, SWITCH, True),
@@ -322,8 +323,8 @@ def test_a_counter_that_starts_again_has_not_risen() -> None:
     assert [node.errors(10.0 * number, FATAL, total) for number, total in enumerate((5, None, 0, 0))] == [None] * 4
 
 
-@pytest.mark.parametrize(
-    ("name", "labels", "is_told"),
+@in_one_pass(
+    "name, labels, is_told",
     [
         ("nvlink_recoveries_failed", LINK, True),
         ("pcie_fatal_errors", LINK[:2], True),

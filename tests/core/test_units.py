@@ -37,9 +37,7 @@ def test_a_rate_is_its_number_times_its_unit(number: object, unit: str) -> None:
     assert parse_rate(f"{number}{unit}") == pytest.approx(float(str(number)) * RATES[unit])
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("1h30m", 5400.0), ("1d12h", 129_600.0), ("1m0.5s", 60.5), ("1s500ms", 1.5)]
-)
+@in_one_pass("text, seconds", [("1h30m", 5400.0), ("1d12h", 129_600.0), ("1m0.5s", 60.5), ("1s500ms", 1.5)])
 def test_a_duration_of_several_parts_is_their_sum(text: str, seconds: float) -> None:
     """As systemd and Prometheus write durations."""
     assert parse_duration(text) == pytest.approx(seconds)
@@ -64,8 +62,8 @@ def test_what_is_no_duration_is_refused_with_an_example(value: object) -> None:
     assert repr(value) in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("parse", "value", "words"),
+@in_one_pass(
+    "parse, value, words",
     [
         (parse_size, "64mib", "a size with a unit (B, kB, MB, GB, KiB, MiB, GiB) such as 64MiB, got '64mib'"),
         (parse_size, "64", "such as 64MiB, got '64'"),
@@ -105,8 +103,8 @@ def test_times_are_shown_in_the_unit_that_suits_them(seconds: float, text: str) 
     assert format_seconds(seconds) == text
 
 
-@pytest.mark.parametrize(
-    ("count", "text"), [(8, "8 B"), (1023, "1023 B"), (1024, "1 KiB"), (2**20, "1 MiB"), (64 * 2**20, "64 MiB"),
+@in_one_pass(
+    "count, text", [(8, "8 B"), (1023, "1023 B"), (1024, "1 KiB"), (2**20, "1 MiB"), (64 * 2**20, "64 MiB"),
                         (2**30, "1 GiB"), (80 * 2**30, "80 GiB"), (1.5 * 2**30, "1.5 GiB")],
 )  # fmt: skip
 def test_sizes_are_shown_in_binary_units(count: float, text: str) -> None:
@@ -114,8 +112,8 @@ def test_sizes_are_shown_in_binary_units(count: float, text: str) -> None:
     assert format_bytes(count) == text
 
 
-@pytest.mark.parametrize(
-    ("rate", "text"), [(500.0, "0.5 kB/s"), (1e6, "1 MB/s"), (123.4e6, "123 MB/s"), (1e9, "1 GB/s"),
+@in_one_pass(
+    "rate, text", [(500.0, "0.5 kB/s"), (1e6, "1 MB/s"), (123.4e6, "123 MB/s"), (1e9, "1 GB/s"),
                        (48e9, "48 GB/s"), (99.9e9, "99.9 GB/s"), (450e9, "450 GB/s"), (1800e9, "1800 GB/s")],
 )  # fmt: skip
 def test_rates_are_shown_in_decimal_units(rate: float, text: str) -> None:

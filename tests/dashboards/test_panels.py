@@ -240,7 +240,7 @@ def test_variables_are_as_the_linter_wants_them(model: dict[str, Any]) -> None:
     assert by_name["instance"].get("allValue") == (".+" if model["uid"] == "commwatch-fleet" else None)
 
 
-@pytest.mark.parametrize("uid", sorted(models()))
+@in_one_pass("uid", sorted(models()))
 def test_a_dashboard_opens_with_few_panels(uid: str) -> None:
     """A node's with 16: each one that is open asks Prometheus at once. The others have 30 at most.
 

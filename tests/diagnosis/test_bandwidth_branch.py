@@ -12,6 +12,7 @@ from commwatch.probes.plan import Skipped
 from diagnosis.exposed import answer_of, branch_of, known_of
 from support.facts import NOW
 from support.machines import NodeNumbers, gpus, host_copies, merged, nvlinks, pairs, probe
+from support.passes import in_one_pass
 
 H100 = "NVIDIA H100 80GB HBM3"
 
@@ -47,8 +48,8 @@ def only(found: Iterable[Check]) -> Check:
     return check
 
 
-@pytest.mark.parametrize(
-    ("rate", "low_in_a_row", "verdict"),
+@in_one_pass(
+    "rate, low_in_a_row, verdict",
     [(85.0, 0, "passed"), (84.9, 0, "notice"), (59.9, 2, "notice"), (59.9, 3, "failed"), (120.0, 0, "passed")],
 )
 def test_a_collective_is_held_against_what_is_expected(rate: float, low_in_a_row: float, verdict: str) -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
-import pytest
 
 from commwatch.diagnosis.check import Check
 from commwatch.diagnosis.known import Known
@@ -266,8 +265,8 @@ def test_what_has_no_past_yet_is_not_judged_by_one() -> None:
     assert few[COURSE].verdict == "not measured"
 
 
-@pytest.mark.parametrize(
-    ("rule", "values", "unjudged"),
+@in_one_pass(
+    "rule, values, unjudged",
     [
         ("probe.step", {"latency_step_ratio": 1.5}, {COURSE}),
         ("probe.drift", {"bandwidth_drift_ratio": 1.5}, {COURSE}),

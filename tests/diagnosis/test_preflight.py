@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import pytest
-
 from commwatch.diagnosis.marks.profiles import PROFILES, Asked, Purpose
 from commwatch.diagnosis.preflight import preflight
 from commwatch.findings.health import Preflight
 from diagnosis.exposed import known_of
 from support.facts import NOW
 from support.machines import NodeNumbers, gpus, merged, probe
+from support.passes import in_one_pass
 
 H100, A10G = "NVIDIA H100 80GB HBM3", "NVIDIA A10G"
 
@@ -39,7 +38,7 @@ EDGES = (
 )
 
 
-@pytest.mark.parametrize(("profile", "purpose", "least"), EDGES)
+@in_one_pass("profile, purpose, least", EDGES)
 def test_memory_is_judged_at_its_edge(profile: str, purpose: Purpose, least: float) -> None:
     """State of the strategy that splits most, activations computed again, and what is set aside."""
     result = probe("all_reduce", 313e9, 315e9, ranks=8)
@@ -83,8 +82,8 @@ UNHEARD = gpus(8, "NVIDIA Unheard")
 OLD = (gpus(8, A10G), probe("all_reduce", 0.82e9, 12e9, ranks=8, age=601.0))
 
 
-@pytest.mark.parametrize(
-    ("node", "asked", "verdict", "reason"),
+@in_one_pass(
+    "node, asked, verdict, reason",
     [
         # Eight A10G of a cloud, which hold the training only if FSDP splits it: 100 ms alone, 45 s with eight.
         (SLOW, {"alone": 0.1}, "Warning",

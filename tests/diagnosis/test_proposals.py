@@ -13,6 +13,7 @@ from commwatch.diagnosis.settings import known_proposals, proposal_checks
 from commwatch.probes.by_hand.trial import SettingGain, SettingTrial
 from diagnosis.exposed import known_of
 from support.machines import gpus, merged
+from support.passes import in_one_pass
 
 Word = Literal["faster", "slower", "same"]
 
@@ -40,7 +41,7 @@ def check(setting: str, *trials: SettingTrial, version: str = "2.27.3", profile:
     return found
 
 
-@pytest.mark.parametrize("profile", ["7b", "30b", "70b", "235b"])
+@in_one_pass("profile", ["7b", "30b", "70b", "235b"])
 def test_each_profile_has_proposals_with_a_source(profile: str) -> None:
     """And none is shown unless a profile is asked for."""
     rows = [row for row in known_proposals().proposals if profile in row.profiles]
@@ -51,8 +52,8 @@ def test_each_profile_has_proposals_with_a_source(profile: str) -> None:
     assert not [*proposal_checks(known_of(gpus(8, "NVIDIA A10")))]
 
 
-@pytest.mark.parametrize(
-    ("setting", "version", "verdict", "state"),
+@in_one_pass(
+    "setting, version, verdict, state",
     [
         ("NCCL_BUFFSIZE=8388608", "2.27.3", "published mark", "NCCL 2.27.3 reads it"),
         ("NCCL_BUFFSIZE=8388608", "", "published mark", "NCCL reads it, since when is not known"),

@@ -21,6 +21,7 @@ from diagnosis.exposed import answer_of, cause, finding, known_of
 from heatmap.matrices import endpoints, matrix
 from support.facts import NOW
 from support.machines import merged
+from support.passes import in_one_pass
 
 SCANNED_AT = NOW + 20
 BANDWIDTH = "commwatch_pair_bandwidth_bytes_per_second"
@@ -141,8 +142,8 @@ SINGLE = "Seen by this scan, in a single reading: no streak."
 INTERRUPTED = replace(fresh_pairs((0, 1), bad=(True,)), answers=answers("pairs", MEASURED, CAME), bad=(True, False))
 
 
-@pytest.mark.parametrize(
-    ("open_before", "fresh", "code", "name", "since", "detail"),
+@in_one_pass(
+    "open_before, fresh, code, name, since, detail",
     [
         # Of a single reading no streak is claimed, and it is open since then; so it is where a job came meanwhile.
         ([], fresh_pairs((0, 1), bad=(True,)), "pair_slow", "GPU0-GPU1", SCANNED_AT, SINGLE),
@@ -171,8 +172,8 @@ def test_one_finding_is_left_of_what_the_daemon_had_and_the_scan_saw(
     assert not detail or one.evidence[0].what == "share of the expected bandwidth"
 
 
-@pytest.mark.parametrize(
-    ("fresh", "stays"),
+@in_one_pass(
+    "fresh, stays",
     [
         (fresh_probe(MEASURED, last_latency_seconds=14e-6, latency_spike_streak=0), False),
         (fresh_probe(MEASURED, last_latency_seconds=14e-6, latency_spike_streak=0, comparable=False), True),

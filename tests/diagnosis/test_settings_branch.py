@@ -11,6 +11,7 @@ from commwatch.diagnosis.known import HostLimits, read_host_limits
 from commwatch.jobs.settings.records import AuditRecord, RemarkCode, SettingRemark, UnreadProcess
 from diagnosis.exposed import branch_of, known_of
 from support.machines import merged
+from support.passes import in_one_pass
 
 JOBS, PINNED, SHARED = "NCCL settings of running jobs", "memory that a process may pin (ulimit -l)", "size of /dev/shm"
 AREAS = (
@@ -126,9 +127,7 @@ def test_adapters_want_memory_pinned_without_limit(limit: float | None, verdict:
     assert without.verdict == "does not apply"
 
 
-@pytest.mark.parametrize(
-    ("size", "verdict"), [(2**30, "passed"), (2**30 - 1, "notice"), (2**26, "notice"), (None, "not measured")]
-)
+@in_one_pass("size, verdict", [(2**30, "passed"), (2**30 - 1, "notice"), (2**26, "notice"), (None, "not measured")])
 def test_shared_memory_is_held_against_nccls_guide(size: int | None, verdict: CheckVerdict) -> None:
     """Docker gives 64 MiB; one GPU alone needs none."""
     host = HostLimits(None, size, size)

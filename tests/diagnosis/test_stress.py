@@ -25,6 +25,7 @@ from commwatch.state.client import DaemonAbsent
 from commwatch_exporters.node.model import Gpu, NvLink
 from diagnosis.exposed import answer_of, branch_of, known_of
 from support.facts import NOW, Numbers, shipped
+from support.passes import in_one_pass
 
 MIB = 2**20
 MEASURED = Measured(finished_at=NOW, occupied_seconds=32.0, setup_seconds=3.0, outcomes=())
@@ -76,8 +77,8 @@ GAVE_WAY = Yielded(finished_at=NOW, occupied_seconds=4.0, reason="process_appear
 SINGLE = Skipped(finished_at=NOW, reason="single_gpu", detail="one rank")
 
 
-@pytest.mark.parametrize(
-    ("made", "what", "verdict", "says"),
+@in_one_pass(
+    "made, what, verdict, says",
     [
         # It fails from a tenth less on, by the shipped threshold, and says when it fell.
         (run([400e9] * 10 + [361e9] * 5), HELD, "passed", "last third 361 GB/s"),
@@ -107,8 +108,8 @@ def test_what_happened_under_load(made: Stress, what: str, verdict: str, says: s
     assert says in f"{check.measured} {check.detail} {check.source}"
 
 
-@pytest.mark.parametrize(
-    ("result", "verdict", "says"),
+@in_one_pass(
+    "result, verdict, says",
     [
         (ERROR, "failed", "system"),
         (DEFECT, "not measured", "defect"),

@@ -14,6 +14,7 @@ from commwatch.findings.verdict import Verdict
 from commwatch.jobs.evidence import JobEvidence
 from commwatch.lines import plain
 from support.diagnoses import NOW, cause, closed_finding, component, faulty, finding, healthy
+from support.passes import in_one_pass
 
 
 def text(document: Diagnosis, *, width: int = 80, every: bool = False) -> list[str]:
@@ -152,8 +153,8 @@ def rows(found: Sequence[Check]) -> list[list[str]]:
     return [re.split(r" {2,}", line) for line in lines[start:end] if "  " in line.strip()]
 
 
-@pytest.mark.parametrize(
-    ("measured", "said"),
+@in_one_pass(
+    "measured, said",
     [
         (["8", "8", "8"], "8"),
         (["x8", "x16", "x2"], "x2 to x16"),
@@ -169,9 +170,7 @@ def test_one_row_says_from_where_to_where(measured: list[str], said: str) -> Non
     assert rows(checks(measured)) == [["published", "lanes: 3 parts, GPU0 to GPU2", said, "at least 8"]]
 
 
-@pytest.mark.parametrize(
-    ("verdict", "count", "lines"), [("published mark", 2, 2), ("failed", 8, 8), ("failed", 9, 1), ("notice", 4, 4)]
-)
+@in_one_pass("verdict, count, lines", [("published mark", 2, 2), ("failed", 8, 8), ("failed", 9, 1), ("notice", 4, 4)])
 def test_few_stay_apart(verdict: CheckVerdict, count: int, lines: int) -> None:
     """Two of what needs no hands, and eight of what failed: each may need them."""
     assert len(rows(checks(["4"] * count, verdict))) == lines

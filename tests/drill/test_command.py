@@ -16,6 +16,7 @@ from commwatch_rehearsal.drill.course import Outcome
 from commwatch_rehearsal.drill.drill import Drill
 from commwatch_rehearsal.drill.pace import FAST, SHIPPED
 from commwatch_rehearsal.drill.report import catalogue_rows, document, intervals, is_passed, markdown, rows
+from support.passes import in_one_pass
 
 OUTCOME = Outcome(
     name="nvlink_down",
@@ -84,7 +85,7 @@ def test_wrong_use_is_refused_before_anything_starts(
     assert problem in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@in_one_pass(
     "option",
     [["--within", "soon"], ["--nodes", "0"], ["--nodes", "x"], ["--receiver", "9095"], ["--receiver", "a:70000"]],
 )

@@ -28,6 +28,7 @@ from commwatch_rehearsal.drill.pace import (
     thresholds_file,
 )
 from commwatch_rehearsal.drill.stage import rules_at
+from support.passes import in_one_pass
 from support.promtool_cases import promtool
 
 RULES = render_all(load_thresholds(None), Site())
@@ -126,14 +127,14 @@ def test_the_daemon_takes_the_configuration_of_every_drill(tmp_path: Path, pace:
         assert config.probes.enabled == bool(drill.probes)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("15s", 15), ("1h30m", 5400), ("500ms", 0.5), ("7d", 604800)])
+@in_one_pass("text, seconds", [("15s", 15), ("1h30m", 5400), ("500ms", 0.5), ("7d", 604800)])
 def test_durations_of_prometheus_are_read_and_written(text: str, seconds: float) -> None:
     """As Prometheus writes them."""
     assert parse_promql_duration(text) == seconds
     assert parse_promql_duration(promql_duration(seconds)) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "5", "m", "1.5h", "5 m"])
+@in_one_pass("text", ["", "5", "m", "1.5h", "5 m"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     """With the text in the message."""
     with pytest.raises(ValueError, match="no duration"):

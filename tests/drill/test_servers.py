@@ -16,6 +16,7 @@ from commwatch_rehearsal.drill.programs import DrillError
 from commwatch_rehearsal.drill.servers import AlertmanagerApi, PrometheusApi, find_program
 from commwatch_rehearsal.drill.stage import Given, Stage
 from support.handler_server import serving
+from support.passes import in_one_pass
 
 ALERT = {
     "fingerprint": "1",
@@ -88,7 +89,7 @@ def test_a_server_that_does_not_answer_ends_the_drill() -> None:
         PrometheusApi(url).firing()
 
 
-@pytest.mark.parametrize("url", ["localhost:9090", "ftp://host", "http://host:port", "http://host:99999", ""])
+@in_one_pass("url", ["localhost:9090", "ftp://host", "http://host:port", "http://host:99999", ""])
 def test_what_is_no_address_is_refused(url: str) -> None:
     """With an example of one."""
     with pytest.raises(DrillError, match="no address such as"):

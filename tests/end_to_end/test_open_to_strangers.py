@@ -22,6 +22,7 @@ from commwatch_exporters.metrics_page import MetricsPage
 from commwatch_exporters.snapshot import Snapshot
 from commwatch_exporters.web import Endpoint
 from support.daemon import Daemon, running
+from support.passes import in_one_pass
 from support.simulated_daemon import rehearsed
 
 PRIVATE = {
@@ -134,8 +135,8 @@ def _shows(body: str, word: str) -> bool:
     return bool(re.search(rf"(?<![\d.]){word}(?![\d.])", without_values))
 
 
-@pytest.mark.parametrize(
-    ("body", "shown"),
+@in_one_pass(
+    "body, shown",
     [
         ('commwatch_x_total{job="a b"} 4711\n', False), ("commwatch_x_total 4711\n", False), ("0.4711 147112", False),
         ('"value":4711}', False), ('commwatch_x_total{job="4711"} 1\n', True), ('"job":"4711"', True),

@@ -25,6 +25,7 @@ from commwatch_exporters.listen import BACKLOG, bind
 from commwatch_exporters.tls_context import TlsEntry, TlsSettings
 from support.certificates import Authority
 from support.http import Client, ask, connected, serving
+from support.passes import in_one_pass
 from support.waiting import PATIENCE_SECONDS, comes
 
 GET = b"GET /text HTTP/1.1\r\nHost: node\r\n\r\n"
@@ -145,7 +146,7 @@ def test_head_has_the_headers_of_get_and_no_body() -> None:
     run(test())
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "CONNECT", "BREW"])
+@in_one_pass("method", ["POST", "PUT", "DELETE", "OPTIONS", "CONNECT", "BREW"])
 def test_other_methods(method: str) -> None:
     """They are refused with the methods that are allowed."""
 
@@ -157,8 +158,8 @@ def test_other_methods(method: str) -> None:
     run(test())
 
 
-@pytest.mark.parametrize(
-    ("sent", "status"),
+@in_one_pass(
+    "sent, status",
     [
         (b"GET /\r\n\r\n", 400),  # HTTP/0.9
         (b"GET / HTTP/2.0\r\nHost: node\r\n\r\n", 505),

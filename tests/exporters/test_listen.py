@@ -15,6 +15,7 @@ import pytest
 from commwatch_exporters.http_server import HttpServer
 from commwatch_exporters.listen import EndpointError, bind, name_of, passed_sockets, split_address
 from support.http import Client, connected, serving
+from support.passes import in_one_pass
 
 
 def has_ipv6() -> bool:
@@ -30,8 +31,8 @@ def has_ipv6() -> bool:
 NEEDS_IPV6 = pytest.mark.skipif(not has_ipv6(), reason="this node has no IPv6")
 
 
-@pytest.mark.parametrize(
-    ("address", "parts"),
+@in_one_pass(
+    "address, parts",
     [
         (":28029", ("", 28029)),
         ("127.0.0.1:0", ("127.0.0.1", 0)),
@@ -44,9 +45,7 @@ def test_addresses(address: str, parts: tuple[str, int]) -> None:
     assert parts == split_address(address)
 
 
-@pytest.mark.parametrize(
-    "address", ["", "28029", "node", "node:", "node:http", "node:65536", "::1:28029", "[::1]", ":-1", ":²"]
-)
+@in_one_pass("address", ["", "28029", "node", "node:", "node:http", "node:65536", "::1:28029", "[::1]", ":-1", ":²"])
 def test_no_addresses(address: str) -> None:
     """The error names what was written and what would be right."""
     with pytest.raises(EndpointError, match="expected HOST:PORT") as caught:
@@ -195,7 +194,7 @@ def test_sockets_of_systemd(handed_over: list[socket.socket]) -> None:
     asyncio.run(test())
 
 
-@pytest.mark.parametrize("environment", [{}, handing("1", pid=1), handing("none"), {"LISTEN_FDS": "1"}])
+@in_one_pass("environment", [{}, handing("1", pid=1), handing("none"), {"LISTEN_FDS": "1"}])
 def test_no_sockets_of_systemd(environment: dict[str, str]) -> None:
     """What is meant for another process is left alone."""
     assert passed_sockets(environment, FIRST) == []

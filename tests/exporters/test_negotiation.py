@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch_exporters.negotiation import Format, accepts_gzip, choose_format
+from support.passes import in_one_pass
 
 TEXT, OPENMETRICS = Format.TEXT, Format.OPENMETRICS
 
 
-@pytest.mark.parametrize(
-    ("accept", "chosen"),
+@in_one_pass(
+    "accept, chosen",
     [
         ("", TEXT),
         ("*/*", TEXT),
@@ -47,8 +47,8 @@ def test_format(accept: str, chosen: Format) -> None:
     assert chosen is choose_format(accept)
 
 
-@pytest.mark.parametrize(
-    ("accept_encoding", "taken"),
+@in_one_pass(
+    "accept_encoding, taken",
     [
         ("", False),
         ("gzip", True),

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from commwatch_exporters.catalogue import SECTIONS
 from commwatch_exporters.metrics_page import MetricsPage
 from commwatch_exporters.negotiation import Format
 from commwatch_exporters.web import Endpoint
 from support.http import Answer, ask, serving
 from support.pages import asked, families_of, snapshot_of, whole_catalogue
+from support.passes import in_one_pass
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "using" / "endpoint.md"
 SNAPSHOT = snapshot_of(whole_catalogue())
@@ -68,8 +67,8 @@ def test_other_parameters_have_no_effect() -> None:
     assert b"\nprocess_cpu_seconds_total" in queried.body
 
 
-@pytest.mark.parametrize(
-    ("query", "says"),
+@in_one_pass(
+    "query, says",
     [
         ("collect[]=nvlnk", "no group 'nvlnk'; there are gpu, nvlink, "),
         ("collect[]=", "no group ''; there are gpu, nvlink, "),

@@ -111,8 +111,8 @@ def test_a_gpu_whose_calls_do_not_return_drains_after_a_minute(
     assert judge(document, PLAIN).exit_code == 1
 
 
-@pytest.mark.parametrize(
-    ("looks", "drains"),
+@in_one_pass(
+    "looks, drains",
     [
         ([(10.0, "hangs")] * 5, False),
         ([(10.0, "hangs")] * 6, True),
@@ -167,7 +167,7 @@ DOUBTFUL = {
 BECAUSE = {"a look in the future": "stale"}
 
 
-@pytest.mark.parametrize("doubt", DOUBTFUL)
+@in_one_pass("doubt", DOUBTFUL)
 def test_what_is_in_doubt_is_unknown_and_never_drains(doubt: str) -> None:
     """2 for a detector, 0 for Slurm, 1 where the operator wants it closed; in no case anything to drain for."""
     for asked, code in (

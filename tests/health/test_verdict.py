@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from commwatch.findings.api_documents import FindingsDocument
 from commwatch.findings.codes import CODES
 from commwatch.findings.verdict import LOOK_SECONDS, WORDS, verdict_of
@@ -26,8 +24,8 @@ def test_a_cause_is_no_finding_of_its_own() -> None:
     assert verdict_of(report(cause("nvlink_down")), NOW).word == "OK"
 
 
-@pytest.mark.parametrize(
-    ("said", "because", "line"),
+@in_one_pass(
+    "said, because, line",
     [
         (report(maintenance="upgrade"), "paused", "the daemon is paused (upgrade)"),
         (report(looked_at=None), "not_looked_yet", "has not looked at the node yet"),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 
 from commwatch.node.topology.pair_matrix import PairMatrix
 from heatmap.command import compared, lines
 from heatmap.matrices import endpoints, matrix, of_gpu
+from support.passes import in_one_pass
 
 
 def changed(found: PairMatrix, **fields: Any) -> PairMatrix:
@@ -73,8 +73,8 @@ def test_all_pairs_at_once_are_told_as_such() -> None:
     assert found[-1] == "-  and 6 further pairs that changed by more than 5 %"
 
 
-@pytest.mark.parametrize(
-    ("fields", "reason"),
+@in_one_pass(
+    "fields, reason",
     [
         ({"bandwidth_bytes": 2**20}, "size: 16 MiB before, 1 MiB now"),
         ({"nccl_version": "2.28.1"}, "NCCL version: 2.27.3 before, 2.28.1 now"),

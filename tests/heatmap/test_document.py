@@ -19,6 +19,7 @@ from commwatch.errors import CommwatchError
 from commwatch.node.topology.pair_matrix import PairMatrix
 from heatmap.command import NOWHERE, run
 from heatmap.matrices import matrix, slow_gpu
+from support.passes import in_one_pass
 
 
 def document(**changes: Any) -> dict[str, Any]:
@@ -85,8 +86,8 @@ def test_an_answer_of_another_version_is_named() -> None:
     assert refused(answer).startswith("pairs.json: probes[0].pairs.format: is 'commwatch-pairs/2', of another version")
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
+@in_one_pass(
+    "changes, expected",
     [
         (
             {"format": "commwatch-pairs/9"},
@@ -105,8 +106,8 @@ def test_a_wrong_key_is_named_with_what_would_be_right(changes: dict[str, Any], 
     assert refused(document(**changes)).startswith(expected)
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "expected"),
+@in_one_pass(
+    "key, value, expected",
     [
         ("source", 7, "cells[1].source: is 7; expected the place of one of the 2 endpoints, from 0"),
         ("destination", 1, "cells[1].destination: is 1, as the source is; expected another end"),
@@ -146,7 +147,7 @@ def test_a_suspect_of_cells_that_are_not_there_is_refused() -> None:
     assert refused(found).startswith("pairs.json: suspects[0].cells[2][1]: is 99; expected the place")
 
 
-@pytest.mark.parametrize("value", [[], 3, None, {}, {"probes": []}, {"probes": [{"pairs": None}]}, {"probes": {}}])
+@in_one_pass("value", [[], 3, None, {}, {"probes": []}, {"probes": [{"pairs": None}]}, {"probes": {}}])
 def test_other_json_is_refused(value: Any) -> None:
     """With what is expected in its place."""
     assert "expected" in refused(value)

@@ -15,6 +15,7 @@ import pytest
 from commwatch.node.topology.pair_matrix import PairEndpoint
 from heatmap.command import picture
 from heatmap.matrices import Pair, endpoints, matrix, of_gpu, slow_gpu
+from support.passes import in_one_pass
 
 _NUMBER = re.compile(r"3[56]\d|1[48]\d|17\d")
 
@@ -75,7 +76,7 @@ def test_a_simulated_node_is_called_so() -> None:
     assert not any("real" in text for text in texts(picture(matrix(2))))
 
 
-@pytest.mark.parametrize("count", [1, 2, 16, 32])
+@in_one_pass("count", [1, 2, 16, 32])
 def test_cells_show_their_number_while_there_is_room(count: int) -> None:
     """Up to 32 GPUs."""
     found = Counter(bool(_NUMBER.fullmatch(text)) for text in texts(picture(matrix(count))))

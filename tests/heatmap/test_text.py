@@ -12,6 +12,7 @@ import pytest
 from commwatch.node.topology.pair_matrix import PairMatrix
 from heatmap.command import lines, on_terminal
 from heatmap.matrices import Pair, matrix, of_gpu, slow_gpu
+from support.passes import in_one_pass
 
 
 def cells(found: PairMatrix, *arguments: str) -> dict[Pair, str]:
@@ -52,8 +53,8 @@ def test_the_matrix_reads_without_colour() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "made", "heading"),
+@in_one_pass(
+    "arguments, made, heading",
     [
         ((), {}, "Bandwidth, one way (GB/s)"),
         ((), {"bandwidth": 5e8}, "Bandwidth, one way (MB/s)"),

@@ -30,6 +30,7 @@ from support.findings import cause, finding
 from support.html_pages import Page, check
 from support.node_pages import LOST, SLOTS, TIME, hgx, pairs, status
 from support.pages import snapshot_of, whole_catalogue
+from support.passes import in_one_pass
 
 GPU = ("0", "0000:17:00.0")
 
@@ -49,8 +50,8 @@ def board(*, faulty: bool = False) -> Page:
     return rendered(hgx(faulty=faulty), status(faulty=faulty))
 
 
-@pytest.mark.parametrize(
-    ("word", "sign", "level"),
+@in_one_pass(
+    "word, sign, level",
     [("OK", "✓", "good"), ("Warning", "!", "warn"), ("Critical", "✕", "bad"), ("Unknown", "–", "plain")],
 )
 def test_the_verdict_comes_first(word: Word, sign: str, level: str) -> None:
@@ -352,7 +353,7 @@ def test_a_course_is_drawn_with_its_spikes() -> None:
     assert [one["aria-label"] for tag, one in page.elements if "spark" in (one.get("class") or "")] == [trend.words]
 
 
-@pytest.mark.parametrize("values", [(5.0,), (0.0, 0.0), (), (2.0, 2.0, 2.0)])
+@in_one_pass("values", [(5.0,), (0.0, 0.0), (), (2.0, 2.0, 2.0)])
 def test_a_course_of_few_or_equal_results_is_drawn(values: tuple[float, ...]) -> None:
     """Neither a single result nor none divides by zero."""
     page_of({}, Status("1", probes=(ProbeStatus("p", "nccl", trend=Trend(values, None, None, "words")),)))
@@ -380,8 +381,8 @@ def test_a_slow_pair_stands_out() -> None:
     assert page_of({}, Status("1", pairs=view)).words.count("not measured") == 0
 
 
-@pytest.mark.parametrize(
-    ("probe", "words"),
+@in_one_pass(
+    "probe, words",
     [
         (
             ProbeStatus("pairs", "nccl", next_run_seconds=3120.0),

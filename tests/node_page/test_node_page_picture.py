@@ -14,6 +14,7 @@ from commwatch_exporters.snapshot import Series, Snapshot, Value
 from support.html_pages import Page
 from support.node_pages import DOWN, LINKS, LOST, SLOTS, SWITCHES, hgx, status
 from support.pages import snapshot_of
+from support.passes import in_one_pass
 
 
 def picture_of(snapshot: Snapshot, marks: Mapping[str, Mark]) -> Fabric:
@@ -94,8 +95,8 @@ def test_every_link_is_one_line() -> None:
     assert f"GPU{DOWN[0]} link {DOWN[1]}: down" in faulty.texts
 
 
-@pytest.mark.parametrize(
-    ("shares", "kind"),
+@in_one_pass(
+    "shares, kind",
     [
         ((None, None), "nv "), ((0.0, 0.0), "nv u0"), ((0.0, 0.005), "nv u0"), ((0.0, 0.01), "nv u1"),
         ((0.2, None), "nv u1"), ((0.0, 0.25), "nv u2"), ((0.5, 0.0), "nv u3"), ((0.1, 0.75), "nv u4"),

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from commwatch import __version__
+from support.passes import in_one_pass
 
 ROOT = Path(__file__).parents[2]
 BUILD = runpy.run_path(str(ROOT / "packaging/build.py"))
 
 
-@pytest.mark.parametrize(
-    ("version", "packaged"),
+@in_one_pass(
+    "version, packaged",
     [("0.2.0", "0.2.0"), ("0.2.0rc1", "0.2.0~rc1"), ("0.2.0b2", "0.2.0~b2"), ("0.2.0.dev3", "0.2.0~dev3")],
 )
 def test_a_candidate_is_older_than_its_release(version: str, packaged: str) -> None:

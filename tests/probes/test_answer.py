@@ -18,6 +18,7 @@ from commwatch.probes.results.expected import Expected, ExpectedSource
 from commwatch.views.probe_text import columns_of, table_rows
 from heatmap.matrices import matrix
 from probes.results import MIB, measured, plan_of
+from support.passes import in_one_pass
 
 RATE = 100e9
 NOW = 1_000_000.0
@@ -43,8 +44,8 @@ def at(rate: float, plan: CyclePlan | None = None) -> CycleResult:
     return measured(plan or plan_of(), NOW, [10e-6, MIB / rate])
 
 
-@pytest.mark.parametrize(
-    ("share", "source", "verdict", "code"),
+@in_one_pass(
+    "share, source, verdict, code",
     [
         (0.86, "reference", "good", 0),
         (0.84, "reference", "short", 1),
@@ -106,8 +107,8 @@ ERROR = Problem("nccl_error", "unhandled system error", 1, "setup")
 SAID = NcclNotes(category="ib_retry", warnings=("NET/IB : Got completion with error 12",))
 
 
-@pytest.mark.parametrize(
-    ("result", "verdict", "code", "notes"),
+@in_one_pass(
+    "result, verdict, code, notes",
     [
         (failed(ERROR, plan_of(), SAID, finished_at=NOW, occupied_seconds=1.0), "failed", 1,
          ["rank 1 (GPU5) in phase setup: nccl_error: ib_retry: unhandled system error",
@@ -150,8 +151,8 @@ def test_scaling_has_points_and_words() -> None:
     assert [row[0] for row in table_rows([found], 0.6)] == ["ring: all_reduce ×2", "ring: all_reduce ×4"]
 
 
-@pytest.mark.parametrize(
-    ("factor", "firm", "suspected", "verdict", "word", "code"),
+@in_one_pass(
+    "factor, firm, suspected, verdict, word, code",
     [
         (1.0, True, False, "good", "good", 0),
         (0.5, False, False, "below model", "low (model)", 0),

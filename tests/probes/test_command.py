@@ -23,8 +23,8 @@ from commwatch.probes.by_hand.cycles import progress_of
 from commwatch.probes.cycle.lock import LOCK_FILE, ProbeLock
 from commwatch.probes.gate.hold import HoldFile
 from commwatch.state.maintenance import Maintenance, MaintenanceFile
-from probes.quick_ranks import measure_quickly
 from support.command_line import run_command
+from support.quick_ranks import measure_quickly
 from support.waiting import until
 
 

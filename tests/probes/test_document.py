@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 from typing import Any, get_args
 
-import pytest
-
 from commwatch.config.settings import DEFAULT_PROBES, Probe, Probes
 from commwatch.config.thresholds import load_thresholds
 from commwatch.jobs.logs.categories import SIDES
@@ -33,6 +31,7 @@ from commwatch.probes.schedule import (
     TRY_AGAIN_SECONDS,
 )
 from commwatch.probes.workload import MIB, plan_cycle
+from support.passes import in_one_pass
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs/using/probes.md"
 TEXT = DOCUMENT.read_text(encoding="utf-8")
@@ -65,8 +64,8 @@ def first_column(heading: str) -> list[str]:
     return [name for row in rows(heading) for name in names(row[0])]
 
 
-@pytest.mark.parametrize(
-    ("heading", "literal"),
+@in_one_pass(
+    "heading, literal",
     [
         ("failure reason", FailureReason),
         ("skip reason", SkipReason),

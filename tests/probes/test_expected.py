@@ -264,8 +264,8 @@ def test_a_pair_is_expected_to_do_the_same_both_ways(size: int, source: int, to:
     assert rate(expected(paths, "all_reduce", size, members)) <= forth
 
 
-@pytest.mark.parametrize(
-    ("paths", "operation", "size", "microseconds", "source"),
+@in_one_pass(
+    "paths, operation, size, microseconds, source",
     [
         (switched(), "all_reduce", 8, 12.5, "reference"),
         (switched("A100-SXM4-80GB"), "all_reduce", 8, 34.7, "reference"),

@@ -18,7 +18,7 @@ from commwatch.probes.rank_plan import SimulatedNodePlan
 from commwatch.probes.results.expected import expected_of_pair
 from commwatch.probes.workload import plan_cycle
 from commwatch_rehearsal.simulation.presets import PRESETS
-from probes.quick_ranks import outcomes_of
+from support.quick_ranks import outcomes_of
 from support.topologies import simulated_topology
 
 PROBE = settings.Probe()

@@ -10,15 +10,16 @@ import pytest
 from commwatch.config.settings import Config, Paths, Probes, Simulation
 from commwatch.config.settings import Probe as Settings
 from commwatch.probes.by_hand.answer import notes_of
-from probes.quick_ranks import measure_quickly
 from probes.recorded import Probe
 from probes.results import measured, plan_of
 from probes.test_answer import NOW, answer
 from probes.test_command import run
+from support.passes import in_one_pass
+from support.quick_ranks import measure_quickly
 
 
-@pytest.mark.parametrize(
-    ("alone", "product", "both", "ratio"),
+@in_one_pass(
+    "alone, product, both, ratio",
     [
         (1.0, 3.0, 3.0, 1.0),
         (1.0, 3.0, 4.0, 0.0),

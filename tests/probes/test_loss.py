@@ -15,6 +15,7 @@ from commwatch.probes.results.record import ProbeRecord
 from probes.recorded import FIRM, GPUS, LIMITS, Probe, probe_of
 from probes.results import MIB, measured, plan_of
 from probes.test_expected import switched, two_switches
+from support.passes import in_one_pass
 
 USUAL = 1e-2
 EDGE = USUAL / 0.85
@@ -138,7 +139,7 @@ def test_a_loss_of_what_is_not_configured_any_more_is_open_only_while_it_is(chan
     assert probe.series()["loss_since_timestamp_seconds", "all_reduce 2"] == before
 
 
-@pytest.mark.parametrize("key", ["", "all_reduce", "all_reduce x2 many all_reduce 2", "all_reduce x2 " + "9" * 5000])
+@in_one_pass("key", ["", "all_reduce", "all_reduce x2 many all_reduce 2", "all_reduce x2 " + "9" * 5000])
 def test_a_loss_that_a_damaged_state_names_otherwise_is_not_measured(key: str) -> None:
     """It keeps no other number from being shown."""
     probe = results(results(Probe(), 20, USUAL), 3, 1.5 * USUAL)
@@ -202,8 +203,8 @@ def test_noise_is_no_loss() -> None:
 # --- 60 to 85 % of what is expected ---
 
 
-@pytest.mark.parametrize(
-    ("source", "share", "streak"),
+@in_one_pass(
+    "source, share, streak",
     [
         ("configured", 0.849, 3),
         ("reference", 0.849, 3),
@@ -264,8 +265,8 @@ KNOWN, MODELLED = ("H100 80GB HBM3",), ("B200", "")
 """GPUs whose latency is published, and those that a model stands for."""
 
 
-@pytest.mark.parametrize(
-    ("gpus", "before", "later", "cycles"),
+@in_one_pass(
+    "gpus, before, later, cycles",
     [
         # Three times as long later: from the third result of a node's life on it is judged by its own first ones.
         *[((*KNOWN, *MODELLED), [1.0] * healthy, 3.0, 3) for healthy in (2, 5, 40)],
@@ -292,7 +293,7 @@ def test_a_latency_that_becomes_longer_is_a_ticket_in_three_cycles(
         assert node.cycles_to_ticket(later * 10.1e-6) == cycles
 
 
-@pytest.mark.parametrize(("gpu", "factor", "streak"), [("B200", 3, 3), ("B200", 8, 3), ("", 3, 3), ("B200", 2, 0)])
+@in_one_pass("gpu, factor, streak", [("B200", 3, 3), ("B200", 8, 3), ("", 3, 3), ("B200", 2, 0)])
 def test_a_model_gives_information_and_no_ticket(gpu: str, factor: float, streak: int) -> None:
     """What is above a model's value may be usual for this machine: it is counted apart, and is the baseline."""
     node = Small(gpu)

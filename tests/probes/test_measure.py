@@ -14,6 +14,7 @@ from commwatch.probes.cycle.measure import RankError, in_short, measure
 from commwatch.probes.plan import Measure
 from commwatch.probes.rank_plan import Purpose, RankPlan, RankResult, Step
 from commwatch.probes.workload import plan_cycle
+from support.passes import in_one_pass
 
 EVERYONE = (0, 1, 2, 3)
 
@@ -176,8 +177,8 @@ def test_the_slowest_rank_sets_the_number_of_calls() -> None:
 NEVER_STEADY = 0.05
 
 
-@pytest.mark.parametrize(
-    ("purpose", "seconds", "budget", "warmup", "timings"),
+@in_one_pass(
+    "purpose, seconds, budget, warmup, timings",
     [
         ("latency", 60e-6, 0.025, [5], [20] * 10),
         ("bandwidth", 600e-6, 0.075, [5], [5] * 12),
@@ -258,8 +259,8 @@ def test_a_sustained_step_fills_its_time_and_no_more(seconds: float, budget: flo
 PAIRS = ((0, 3), (1, 2))
 
 
-@pytest.mark.parametrize(
-    ("wrong", "rank", "words"),
+@in_one_pass(
+    "wrong, rank, words",
     [
         (LATENCY, 0, "all_reduce of 8 bytes over 4 ranks"),
         (step("bandwidth", 2, operation="host_to_device"), 2, "host_to_device of 1048576 bytes on rank 2"),

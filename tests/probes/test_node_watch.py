@@ -18,6 +18,7 @@ from commwatch.probes.gate.hold import HoldFile
 from commwatch.probes.gate.watch import Halt, NodeWatch, job_cgroup_root, session_of
 from commwatch.probes.rank_plan import Backend
 from commwatch_exporters.snapshot import Block, Layout
+from support.passes import in_one_pass
 
 GPUS = (("0", "0000:17:00.0"), ("1", "0000:3d:00.0"))
 OURS = frozenset({501, 502})
@@ -179,8 +180,8 @@ def test_a_cycle_without_gpus_asks_none(node: Node) -> None:
     assert look(watch) is not None
 
 
-@pytest.mark.parametrize(
-    ("gate", "backend", "facts", "looks"),
+@in_one_pass(
+    "gate, backend, facts, looks",
     [
         ("auto", "nccl", SchedulerFacts(slurmd=True), True),
         ("auto", "gloo", SchedulerFacts(slurmd=True), True),

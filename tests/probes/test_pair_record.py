@@ -30,6 +30,7 @@ from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Layout, Value
 from probes.recorded import LIMITS, probe_of
 from probes.results import MIB, outcome, plan_of
+from support.passes import in_one_pass
 
 ROUNDS = (((0, 3), (1, 2)), ((0, 2), (1, 3)), ((0, 1), (2, 3)))
 """Of four ranks."""
@@ -304,8 +305,8 @@ def test_a_damaged_history_is_set_aside(damage: tuple[str, str], tmp_path: Path)
 OTHER_CARD = PairEndpoint(label="0", device="GPU-new", pci_address="0000:07:00.0")
 
 
-@pytest.mark.parametrize(
-    ("third", "named"),
+@in_one_pass(
+    "third, named",
     [
         # Each of the three must be current when the last one comes.
         ({"after": OLDEST - INTERVAL}, [["GPU3"], [], []]),

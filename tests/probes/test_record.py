@@ -68,8 +68,8 @@ def test_what_a_row_of_outcomes_shows(
     assert {key: probe.value(*parts) for key, parts in keys.items()} == shown
 
 
-@pytest.mark.parametrize(
-    ("outcome", "is_suspicious"),
+@in_one_pass(
+    "outcome, is_suspicious",
     [({}, False), (SLOW, True), ({"bandwidth": 1.0}, True), ({"bandwidth": 1.0, "expected": None}, False)],
 )
 def test_a_bad_result_calls_for_another_look(outcome: dict[str, Any], is_suspicious: bool) -> None:

@@ -74,8 +74,8 @@ def test_the_slowest_rank_is_named() -> None:
     assert not any(key[0] == "slowest_rank_info" for key in probe.series())
 
 
-@pytest.mark.parametrize(
-    ("measure", "factor"),
+@in_one_pass(
+    "measure, factor",
     [("all_reduce", 1.5), ("all_gather", 0.75), ("reduce_scatter", 0.75), ("broadcast", 1), ("all_to_all", 0.75)],
 )
 def test_each_collective_has_its_own_factor(measure: Measure, factor: float) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from commwatch.config.settings import Config, Paths, Probe, Probes, Rate, Simulation
 from commwatch.errors import CommwatchError
-from probes.quick_ranks import measure_quickly
 from probes.test_command import run
+from support.quick_ranks import measure_quickly
 
 
 @pytest.fixture

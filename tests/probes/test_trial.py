@@ -23,10 +23,11 @@ from commwatch.probes.by_hand.trial import (
 )
 from commwatch.probes.cycle.environment import OWN_NCCL_SETTINGS, given_nccl_settings, rank_environment
 from probes.cycles import cycle_plan
-from probes.quick_ranks import measure_quickly
 from probes.results import measured, plan_of
 from probes.test_answer import NOW, answer
 from probes.test_command import run
+from support.passes import in_one_pass
+from support.quick_ranks import measure_quickly
 
 
 @pytest.fixture
@@ -87,8 +88,8 @@ def of_rounds(without: Sequence[float], with_them: Sequence[float]) -> dict[str,
     }
 
 
-@pytest.mark.parametrize(
-    ("without", "with_them", "word"),
+@in_one_pass(
+    "without, with_them, word",
     [
         ((1.0, 1.01, 1.02), (0.95, 0.96, 0.97), "faster"),
         ((1.0, 1.01, 1.02), (0.97, 0.97, 0.97), "same"),

@@ -10,6 +10,7 @@ from commwatch.probes.cycle.outcome import Problem, Timeout, failed, failure_of,
 from commwatch.probes.plan import CyclePlan, Failed, NcclNotes
 from commwatch.probes.rank_plan import ErrorEvent, FailureReason, Phase, Purpose, RankResult, Step
 from probes.cycles import cycle_plan
+from support.passes import in_one_pass
 
 
 @dataclass
@@ -40,8 +41,8 @@ def result(*timings: tuple[float, ...]) -> RankResult:
 TIMEOUT = Timeout(1, "setup", 0, 60.0)
 
 
-@pytest.mark.parametrize(
-    ("ranks", "timeout", "expected"),
+@in_one_pass(
+    "ranks, timeout, expected",
     [
         # A peer's death makes the others report errors: the dead one is the cause.
         ([RankEnd(0, error=error("crashed")), RankEnd(1, own_status=-9)], None, ("crashed", 1)),
@@ -93,8 +94,8 @@ ABC = cycle_plan(ranks=3, devices=("a", "b", "c"))
 STUCK = stuck_problem(ABC, [RankEnd(0, 41), RankEnd(2, 43, "setup")])
 
 
-@pytest.mark.parametrize(
-    ("problem", "plan", "notes", "detail"),
+@in_one_pass(
+    "problem, plan, notes, detail",
     [
         # One line names everything; of a long message, its first line.
         (Problem("nccl_error", "NCCL error in: x.cpp\nncclSystemError: and more", 2, "setup"), ABC, IB_RETRY,

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any, Literal, get_args
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,8 +32,8 @@ def plan(
     return plan_cycle("x", probe, LIMITS, backend=backend, devices=devices, shared_links=shared_links)
 
 
-@pytest.mark.parametrize(
-    ("configured", "simulated", "driver", "expected"),
+@in_one_pass(
+    "configured, simulated, driver, expected",
     [
         ("auto", False, True, "nccl"),
         ("auto", False, False, "gloo"),
@@ -61,7 +60,7 @@ def test_a_rank_for_each_gpu() -> None:
     assert gloo.rank_plan(1, "file").device is None
 
 
-@pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"])
+@in_one_pass("operation", ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"])
 def test_a_collective_has_a_small_and_a_large_call(operation: Measure) -> None:
     """Both are over all ranks."""
     steps = plan(operation, 4).steps
@@ -197,8 +196,8 @@ def test_gpus_copy_one_after_another() -> None:
     assert plan("host_copies", 1, ranks=2).ranks == 1
 
 
-@pytest.mark.parametrize(
-    ("ranks", "counts"),
+@in_one_pass(
+    "ranks, counts",
     [(2, [2]), (3, [2, 3]), (4, [2, 4]), (6, [2, 4, 6]), (8, [2, 4, 8]), (9, [2, 4, 8, 9])],
 )
 def test_scaling_doubles_the_ranks(ranks: int, counts: list[int]) -> None:

@@ -19,7 +19,7 @@ def parse(text: str, preset: str = "h100x8", written_after: float = 40.0) -> tup
     return parse_faults(text, "faults.yaml", PRESETS[preset], STARTED_AT, STARTED_AT + written_after)
 
 
-@pytest.mark.parametrize("text", ["", "\n", "# nothing yet\n", "[]"])
+@in_one_pass("text", ["", "\n", "# nothing yet\n", "[]"])
 def test_an_empty_file_is_a_healthy_node(text: str) -> None:
     """No faults."""
     assert parse(text) == ()

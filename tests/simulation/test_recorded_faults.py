@@ -27,6 +27,7 @@ from commwatch_rehearsal.simulation.recording.node import RecordedNode
 from support.command_line import run_command
 from support.daemon import command
 from support.pages import page_of
+from support.passes import in_one_pass
 from support.recorded import whole
 from support.simulated_daemon import rehearsed
 
@@ -151,8 +152,8 @@ def test_a_fault_that_holds_no_more_leaves_the_files_as_they_were_recorded(
     ]
 
 
-@pytest.mark.parametrize(
-    ("faulty", "reset", "stops", "count"),
+@in_one_pass(
+    "faulty, reset, stops, count",
     [
         (0, 0.0, [], 2000),
         (7, 0.0, [], 2007),
@@ -383,8 +384,8 @@ def test_the_topology_of_a_recording_is_that_of_its_driver_under_the_faults(tmp_
     assert "GPU1-GPU2: 3 NVLinks" in node["findings"][0]["text"]
 
 
-@pytest.mark.parametrize(
-    ("preset", "operation", "members"),
+@in_one_pass(
+    "preset, operation, members",
     [("a100x4", "all_reduce", (0, 1, 2, 3)), ("h100x8", "all_gather", range(8)), ("rtx3090x4", "send_recv", (0, 2)),
      ("a10x2", "host_to_device", (1,))],
 )  # fmt: skip

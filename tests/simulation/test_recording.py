@@ -24,6 +24,7 @@ from commwatch_rehearsal.simulation.recording.names import Names
 from commwatch_rehearsal.simulation.recording.node import RecordedNode
 from support.command_line import run_command
 from support.daemon import command
+from support.passes import in_one_pass
 from support.recorded import END, FILE, HEAD, STATISTICS, packed, recorded_and_replayed, whole
 
 FAULTS = """
@@ -52,8 +53,8 @@ def test_names_are_replaced_and_nothing_else_is(tmp_path: Path, monkeypatch: pyt
     assert len(set(replayed[1]) ^ set(lived[1])) < 10
 
 
-@pytest.mark.parametrize(
-    ("path", "content"),
+@in_one_pass(
+    "path, content",
     [
         ("class/infiniband/mlx5_0/node_guid", "08c0:eb03:0012:3456"),
         ("class/infiniband/mlx5_0/ports/1/gids/0", "fe80:0000:0000:0000:08c0:eb03:0012:3456"),
@@ -83,7 +84,7 @@ def test_a_name_is_replaced_by_one_of_its_form(path: str, content: str) -> None:
         assert secret not in new
 
 
-@pytest.mark.parametrize(
+@in_one_pass(
     "content",
     [
         "0000:17:00.0", "00:00:00:00:00:00", "0000:0000:0000:0000:0000:0000:0000:0000", "28.39.1002",
@@ -276,8 +277,8 @@ def test_a_recording_replaces_no_file_and_is_for_its_owner(tmp_path: Path) -> No
     assert not (tmp_path / "elsewhere").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
+@in_one_pass(
+    "arguments, message",
     [
         ((), "-o FILE.cwrec"),
         (("-o", "node.txt"), "ends in .cwrec"),

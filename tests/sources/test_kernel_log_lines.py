@@ -61,7 +61,7 @@ def test_escapes_of_the_kernel_are_undone() -> None:
     assert record.text == "a\nb ä \\xff \\ end"
 
 
-@pytest.mark.parametrize(
+@in_one_pass(
     "record", [b"", b"6,1,1,-", b"6,1,1;x", b"6,one,1,-;x", b"6,-1,1,-;x", b"6,1," + b"9" * 19 + b",-;x", b",,,;x"]
 )
 def test_what_is_no_record_is_nothing(record: bytes) -> None:

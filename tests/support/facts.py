@@ -178,6 +178,11 @@ def sxids_told() -> Mapping[str, Mapping[str, str]]:
     return _numbers_told("sxid_fatal", "commwatch_nvswitch_sxid_events_total", ("0000:05:00.0",), range(10_000, 30_000))
 
 
+def events_told(code: str) -> Mapping[str, str]:
+    """Of which Xids or SXids the rule of a code tells, each with its evidence."""
+    return (sxids_told() if code.startswith("sxid") else xids_told())[code]
+
+
 def _numbers_told(code: str, metric: str, part: tuple[str, ...], numbers: range) -> Mapping[str, Mapping[str, str]]:
     now = {metric: {(*part, str(number)): 1.0 for number in numbers}}
     matches = seen_by(code, facts_of(now, {10.0: before(now, now)}))

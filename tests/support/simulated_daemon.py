@@ -30,7 +30,6 @@ from commwatch.config.simulated import SimulationPlan, absolute, is_recording
 from commwatch.findings.api_documents import SnapshotDocument, metric_records
 from commwatch.node.run import Collected, Collector
 from commwatch.node.starvation import Starvation
-from commwatch.node.topology.sysfs import SysfsFacts, read_sysfs
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, NcclNotes, StepOutcome
 from commwatch.readings import Batch, SourceUnavailable
 from commwatch.service.api import Answers
@@ -50,6 +49,7 @@ from commwatch_rehearsal.simulation.recording.answers import install as install_
 from commwatch_rehearsal.simulation.recording.node import RecordedNode
 from support.core import KEYS, Clock, ScriptedReader, SteppedScheduler, give_clock, keep_time
 from support.facts import NOW, shipped
+from support.quick_ranks import read_sysfs_here
 from support.rehearsed_probes import probe_by_hand
 from support.waiting import PATIENCE_SECONDS
 
@@ -347,10 +347,7 @@ class SimulatedDaemon:
         async def run(plan: CyclePlan, *_: Any) -> CycleResult:
             return self.outcome(plan)
 
-        async def sysfs(sysfs: str, procfs: str, deadline: float) -> SysfsFacts:  # else in a process, which may hang
-            return read_sysfs(Path(sysfs), Path(procfs))
-
-        patched.setattr("commwatch.probes.node.ask_sysfs", sysfs)
+        read_sysfs_here(patched)
         patched.setattr(node, "busy_test", look)
         patched.setattr(
             node, "facts", lambda *a, **named: replace(facts(*a, **named), no_torch="", initial_pid_namespace=True)

@@ -21,6 +21,7 @@ from commwatch.state.client import DaemonAbsent
 from commwatch.views.top.daemon import Endpoint, Refused, basic_authorization, read_password, tls_context
 from commwatch.views.top.frame import Documents
 from support.certificates import Authority
+from support.passes import in_one_pass
 from top.documents import made
 
 MOST_DROPS = 250
@@ -149,8 +150,8 @@ def test_tls_and_password(tmp_path: Path) -> None:
             ask(url(server))  # plain HTTP to a port with TLS
 
 
-@pytest.mark.parametrize(
-    ("pages", "status", "said"),
+@in_one_pass(
+    "pages, status, said",
     [
         ({}, 200, "/api/v1/findings: 404 Not Found"),
         (PAGES, 302, "/api/v1/findings: 302 Found"),
@@ -227,8 +228,8 @@ def test_an_answer_in_drops_is_given_up(scheme: str, connects_late: bool, monkey
     assert sent < MOST_DROPS
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
+@in_one_pass(
+    "given, said",
     [
         ("node7:28029", "expected http://HOST:PORT"),
         ("ftp://node7", "expected http://HOST:PORT"),

@@ -18,6 +18,7 @@ from commwatch.views.top.live import Looking
 from commwatch.views.top.screen import Place, page_lines, screen
 from support.facts import shipped
 from support.findings import finding
+from support.passes import in_one_pass
 from top.documents import BUSY, faulty, healthy, made
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "top"
@@ -176,8 +177,8 @@ def test_what_was_not_read_is_a_dash() -> None:
     assert "no matrix is young enough" in text
 
 
-@pytest.mark.parametrize(
-    ("width", "heads"),
+@in_one_pass(
+    "width, heads",
     [
         (80, ()), (99, ()), (100, ("Slot",)), (108, ("Slot", "Temp")), (120, ("Slot", "Power", "Temp")),
         (132, ("Slot", "Power", "Memory", "Temp")), (250, ("Slot", "Power", "Memory", "Temp")),

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from commwatch.findings.slow_pairs import measured_on
 from commwatch.node.topology.measured import Measured, is_stale, laid_over
 from commwatch.node.topology.model import Topology
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix, Suspect
 from support.facts import shipped
+from support.passes import in_one_pass
 from topology.harness import codes, driver, finding, gpu, links, printed, shown, topology
 from topology.trees import Tree, hgx, rtx3090x4
 
@@ -236,8 +236,8 @@ def test_part_of_the_gpus_is_enough(tmp_path: Path) -> None:
     assert len(some.cells) == 2
 
 
-@pytest.mark.parametrize(
-    ("age", "interval", "stale"),
+@in_one_pass(
+    "age, interval, stale",
     [(1700, 60, False), (1900, 60, True), (3 * 86400 - 1, 86400, False), (3 * 86400 + 1, 86400, True), (-5, 60, False)],
 )  # fmt: skip
 def test_values_age(age: float, interval: float, stale: bool) -> None:

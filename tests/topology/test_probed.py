@@ -9,12 +9,15 @@ import pytest
 
 from commwatch.config.settings import Config, Paths, Simulation
 from support.command_line import run_command
+from support.quick_ranks import measure_quickly, read_sysfs_here
 
 
 @pytest.fixture(autouse=True)
 def no_pause_between_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The busy test of a simulated driver needs no second between its two looks."""
+    """The busy test of a simulated driver needs no second between its two looks, nor its ranks processes."""
     monkeypatch.setattr("commwatch.node.gpus_now.BUSY_SAMPLES_APART_SECONDS", 0.0)
+    measure_quickly(monkeypatch)
+    read_sysfs_here(monkeypatch)
 
 
 def test_a_near_pair_that_is_slow_contradicts_the_topology(

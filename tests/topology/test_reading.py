@@ -17,6 +17,7 @@ from commwatch_exporters.catalogue import family_of
 from commwatch_exporters.node.model import Node
 from commwatch_exporters.snapshot import Series, Value
 from support.pages import snapshot_of
+from support.passes import in_one_pass
 from topology.harness import driver, gpu, topology
 from topology.trees import Tree, domains, hgx, rtx3090x4, virtual_machine
 
@@ -178,7 +179,7 @@ def test_gpus_and_links_come_from_the_readings() -> None:
     assert one.nvlinks == (NvLink(0, 1, "3.1", "gpu", "0000:18:00.0", 14_062e6), NvLink(1, None))
 
 
-@pytest.mark.parametrize(("status", "refused"), [(0, False), (5, True), (6, False), (None, False)])
+@in_one_pass("status, refused", [(0, False), (5, True), (6, False), (None, False)])
 def test_refused_peers_come_from_the_readings(status: int | None, refused: bool) -> None:
     """A status that is unknown or was not read refuses nothing."""
     pair = {"pci_bus_id": ADDRESS, "peer_pci_bus_id": "0000:18:00.0"}

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from commwatch.jobs.settings.facts import NodeFacts, RdmaPort
 from commwatch.jobs.settings.node_network import NodeNetwork
 from commwatch.jobs.settings.topology_facts import node_facts
 from commwatch.node.topology.model import Topology
+from support.passes import in_one_pass
 from support.topologies import simulated_topology
 from topology.harness import driver, gpu, links, topology
 from topology.trees import hgx, rtx3090x4, two_sockets
@@ -87,8 +86,8 @@ def test_what_was_read_of_the_network_is_passed_on(tmp_path: Path) -> None:
     assert facts(topology(tmp_path)).dual_port_adapter is None
 
 
-@pytest.mark.parametrize(
-    ("preset", "levels", "nvls"),
+@in_one_pass(
+    "preset, levels, nvls",
     [("h100x8", {"NVL"}, True), ("a100x4", {"NVL"}, False), ("rtx3090x4", None, False), ("a10x2", None, False)],
 )
 def test_the_simulated_nodes_are_what_they_are(preset: str, levels: set[str] | None, nvls: bool) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-import pytest
-
 from commwatch_exporters.shares import Turns, client_of
+from support.passes import in_one_pass
 
 
-@pytest.mark.parametrize(
-    ("peer", "client"),
+@in_one_pass(
+    "peer, client",
     [
         (("192.0.2.7", 4711), "192.0.2.7"),
         (("::ffff:192.0.2.7", 4711, 0, 0), "192.0.2.7"),
@@ -31,8 +30,8 @@ def test_the_client_behind_an_address(peer: object, client: str) -> None:
     assert client_of(peer) == client
 
 
-@pytest.mark.parametrize(
-    ("before", "waiting", "order"),
+@in_one_pass(
+    "before, waiting, order",
     [
         ("", "a1 a2 a3 b1 c1", "c1 a1 b1 a2 a3"),  # of those that never had a turn, the newest and the oldest alternate
         ("a+ b+ c+", "c1 a1 b1", "a1 b1 c1"),  # whose last turn is longest ago

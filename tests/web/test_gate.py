@@ -19,6 +19,7 @@ from commwatch_exporters.http_server import Access, HttpServer, Limits, Response
 from commwatch_exporters.passwords import Passwords, hash_problem
 from commwatch_exporters.shares import ClientRates
 from support.http import ask, authorization, connected, serving
+from support.passes import in_one_pass
 from support.passwords import SeenPasswords
 from support.waiting import comes
 
@@ -105,8 +106,8 @@ def test_guesses_are_compared_one_at_a_time() -> None:
     assert most == [1] * 32
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
+@in_one_pass(
+    "headers, status",
     [
         ([authorization("alice", "right")], 200),
         ([authorization("müller", "größe")], 200),

@@ -23,6 +23,7 @@ from commwatch_exporters.http_server import HttpServer, Limits, Response
 from commwatch_exporters.tls_context import TlsSettings
 from support.certificates import Authority
 from support.http import ask, authorization, connected, serving
+from support.passes import in_one_pass
 
 pytestmark = pytest.mark.openssl
 
@@ -374,8 +375,8 @@ REQUIRED = demanding(tls=TlsSettings(b"", b"", client_certificates="required"))
 BOTH = demanding(tls=TlsSettings(b"", b"", client_certificates="required"), users=True)
 
 
-@pytest.mark.parametrize(
-    ("addresses", "web", "readers"),
+@in_one_pass(
+    "addresses, web, readers",
     [
         ((), None, "nobody: no port is open"),
         (("0.0.0.0:28029",), None, "whoever reaches the port, without a password"),
@@ -395,8 +396,8 @@ def test_who_can_read_the_endpoint(addresses: tuple[str, ...], web: WebConfig | 
     assert who_reads(addresses, web) == readers
 
 
-@pytest.mark.parametrize(
-    ("address", "web", "url"),
+@in_one_pass(
+    "address, web, url",
     [
         ("0.0.0.0:28029", None, "http://node7:28029/"),
         ("[::]:28029", SERVER_ONLY, "https://node7:28029/"),

@@ -112,7 +112,7 @@ def family(metric: str) -> str:
     return "_".join(words[: 2 if words[0] in ("nccl", "kernel") else 1])
 
 
-@pytest.mark.parametrize("reader", [row.name for row in READERS])
+@in_one_pass("reader", [row.name for row in READERS])
 def test_each_reader_is_believed_in_its_own_field_alone(reader: str) -> None:
     """Of what the daemon exports it may fill its own families; a series of any other one ends it."""
     bounds = next(row.bounds for row in READERS if row.name == reader)

@@ -16,6 +16,7 @@ from commwatch.config.settings import KernelLogSection, Sources, section_json
 from commwatch.workers.start import start_python
 from commwatch.workers.wire import Order, ProgressMark, WireBatch, WorkerPlan, frame, take_frames
 from support.daemon import environment
+from support.passes import in_one_pass
 from support.waiting import until
 
 _TOOLS = """
@@ -150,7 +151,7 @@ with Spares(3) as spares:
 _ENDS = ("[] [False, False]", "True False", "False", "0\nFalse", "1 1")
 
 
-@pytest.mark.parametrize(("case", "end"), list(zip(_CASES, _ENDS, strict=True)))
+@in_one_pass("case, end", list(zip(_CASES, _ENDS, strict=True)))
 def test_those_that_wait_end_whatever_happens(case: str, end: str) -> None:
     """None is left when the daemon's start fails, and none that was ended elsewhere stays a zombie."""
     assert _end_of(_TOOLS + _CASES[case]) == end.splitlines()

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.workers.wire import Cadence, Inbox, ProgressMark, frame, on_grid, take_frames
+from support.passes import in_one_pass
 
 
 @given(st.lists(st.binary(max_size=300)), st.integers(1, 64))
@@ -95,7 +96,7 @@ def test_a_collector_is_due_at_once_and_then_on_the_grid() -> None:
     assert one.due == float("inf")
 
 
-@pytest.mark.parametrize(("interval", "due"), [(1.0, 8.0), (5.0, 10.0), (15.0, 20.0), (0.5, 7.5), (7.0, 14.0)])
+@in_one_pass("interval, due", [(1.0, 8.0), (5.0, 10.0), (15.0, 20.0), (0.5, 7.5), (7.0, 14.0)])
 def test_what_has_a_common_interval_is_due_together(interval: float, due: float) -> None:
     """On whole seconds, and on every fifth; an interval that fits neither has a grid of its own."""
     assert on_grid(7.2 + interval, interval) == due

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from commwatch.findings.codes import CODES
 from support.facts import Numbers, before, codes_of, facts_of, seen_by
+from support.passes import in_one_pass
 
 EVENTS = "commwatch_adapter_events_total"
 ADDRESS = "0000:86:00.0"
@@ -18,8 +17,8 @@ def logged(event: str, count: float) -> Numbers:
     return {EVENTS: {**OTHER[EVENTS], (ADDRESS, event): count}}
 
 
-@pytest.mark.parametrize(
-    ("event", "code", "meaning"),
+@in_one_pass(
+    "event, code, meaning",
     [
         ("firmware_fatal", "adapter_failed", "the firmware has failed"),
         ("health_lost", "adapter_failed", "the adapter does not answer its driver"),

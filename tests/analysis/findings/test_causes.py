@@ -25,6 +25,7 @@ from commwatch.findings.measured import Measured
 from commwatch.findings.register import Incident
 from commwatch.node.down_links import ALL_GPUS_FROM
 from support.findings import incident
+from support.passes import in_one_pass
 
 GPU, OTHER, SWITCH = "0000:17:00.0", "0000:18:00.0", "0000:16:00.0"
 START = 1_700_000_000.0
@@ -99,8 +100,8 @@ def test_a_degraded_link_comes_before_a_setting_of_the_job(setting: str, symptom
     assert [*causes(found), *beside(found)] == [link, setting]
 
 
-@pytest.mark.parametrize(
-    ("fault", "parts"),
+@in_one_pass(
+    "fault, parts",
     [
         (pcie_fault(OTHER), {f"{GPU}/pcie"}),
         (pcie_fault(), {f"{GPU}/nvlink", f"{OTHER}/nvlink"}),
@@ -119,8 +120,8 @@ def test_a_fault_that_is_not_on_the_way_stands_beside(fault: Incident, parts: se
     assert {one.code for one in found} == {fault.code, "probe_bandwidth_low"}
 
 
-@pytest.mark.parametrize(
-    ("fault", "parts"),
+@in_one_pass(
+    "fault, parts",
     [
         (pcie_fault(SWITCH), {f"{GPU}/pcie", f"{SWITCH}/pcie"}),
         (nvlink_fault("3"), {f"{GPU}/nvlink"}),
@@ -138,8 +139,8 @@ def test_a_fault_on_the_way_stands_under_the_symptom(fault: Incident, parts: set
     assert [*causes(found), *beside(found)] == [fault.code]
 
 
-@pytest.mark.parametrize(
-    ("symptom", "fault"),
+@in_one_pass(
+    "symptom, fault",
     [
         ("gpu_lost", finding("pcie_fatal", Component("pcie_link", SWITCH, "", frozenset({SWITCH, GPU, OTHER})))),
         ("gpu_lost", finding("xid_fabric", Component("gpu", GPU, "", frozenset({GPU})))),
@@ -373,8 +374,8 @@ def test_a_part_that_pairs_of_gpus_point_at_does_not_slow_copies_to_the_host() -
     assert causes(told_of("probe_bandwidth_low", join([suspect, among_gpus]))) == ["part_suspect"]
 
 
-@pytest.mark.parametrize(
-    ("well_before", "counted", "between"),
+@in_one_pass(
+    "well_before, counted, between",
     [
         (None, "pcie_nonfatal_per_hour", 360),
         (7200, "pcie_nonfatal_per_hour", 360),

@@ -9,6 +9,7 @@ from commwatch.findings.finding import Component, Match
 from support.facts import NOW, Numbers, codes_of, facts_of, seen_in, shipped
 from support.findings import incident, incidents
 from support.machines import merged
+from support.passes import in_one_pass
 
 LIMITS = shipped()
 LEAST = LIMITS.cluster_suspect_runs
@@ -26,8 +27,8 @@ def suspect(kind: str, element: str, symptom: str = "bandwidth", runs: float = L
     return {RUNS: {labels: runs}, RATIO: {labels: ratio}}
 
 
-@pytest.mark.parametrize(
-    ("kind", "element", "symptom", "code"),
+@in_one_pass(
+    "kind, element, symptom, code",
     [
         ("nic", "mlx5_1", "bandwidth", "cluster_nic_slow"),
         ("nic", "mlx5_1", "latency", "cluster_nic_slow"),
@@ -66,8 +67,8 @@ def test_a_leaf_far_below_the_usual_is_failing(kind: str) -> None:
     assert seen(suspect(kind, "leaf7", runs=LEAST - 1, ratio=0.1)) == []
 
 
-@pytest.mark.parametrize(
-    ("cause", "code"),
+@in_one_pass(
+    "cause, code",
     [
         ("filtered", "cluster_connections_failed"),
         ("mtu", "cluster_connections_failed"),

@@ -8,6 +8,7 @@ from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Evidence
 from commwatch.node.starvation import LATE_SECONDS, WAITED_SHARE
 from support.facts import NOW, Numbers, before, codes_by, codes_of, facts_of, seen_by, shipped
+from support.passes import in_one_pass
 
 NAME = ("nvml_gpu",)
 HOUR = 3600.0
@@ -205,7 +206,7 @@ def test_a_device_that_cannot_be_read_is_one_finding_that_names_it() -> None:
     assert seen_by("device_unread", facts_of({})) == []
 
 
-@pytest.mark.parametrize("reason", ["lost", "reset_required", "not_found", "deadline", "crashed"])
+@in_one_pass("reason", ["lost", "reset_required", "not_found", "deadline", "crashed"])
 def test_a_gpu_with_a_state_is_not_found_besides(reason: str) -> None:
     """A port has none, and is found."""
     assert seen_by("device_unread", facts_of({FAILING: {("nvml_gpu", SLOT, reason): 1.0}})) == []

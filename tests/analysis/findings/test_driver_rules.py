@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
-
 from commwatch.findings.codes import CODES
 from commwatch_exporters.state_words import DRIVER_FAULTS
 from support.facts import codes_of, facts_of, seen_by
+from support.passes import in_one_pass
 
 METRIC = "commwatch_driver_unusable"
 
 
-@pytest.mark.parametrize(
-    ("reason", "code", "cure"),
+@in_one_pass(
+    "reason, code, cure",
     [
         ("library_mismatch", "driver_mismatch", "reboot"),
         ("no_driver", "driver_not_loaded", "Secure Boot"),

@@ -10,6 +10,7 @@ from commwatch.findings.finding import Evidence, Match
 from support.facts import NOW, Numbers, before, codes_of, facts_of, is_judged, seen_by
 from support.findings import incidents
 from support.machines import merged
+from support.passes import in_one_pass
 
 NAME = ("ens1np0",)
 IDENTITY = "interface/ens1np0"
@@ -75,7 +76,7 @@ def test_an_interface_below_its_own_speed_is_slow() -> None:
     assert not is_judged(match, facts_of({SPEED_EXPECTED: now[SPEED_EXPECTED]}))
 
 
-@pytest.mark.parametrize(
+@in_one_pass(
     "metric", ["receive_errors", "receive_crc_errors", "phy_crc_errors", "phy_symbol_errors", "phy_pcs_symbol_errors"]
 )
 def test_damaged_packets_have_a_floor_that_grows_with_the_speed(metric: str) -> None:
@@ -119,9 +120,7 @@ def test_pauses_are_judged_over_two_minutes(way: str, direction: str, code: str)
     assert CODES[code].opens_after > WINDOW
 
 
-@pytest.mark.parametrize(
-    "code", ["ethernet_dropping", "ethernet_over_allowance", "ethernet_paused", "ethernet_pausing"]
-)
+@in_one_pass("code", ["ethernet_dropping", "ethernet_over_allowance", "ethernet_paused", "ethernet_pausing"])
 def test_traffic_is_only_worth_knowing(code: str) -> None:
     """A network may be full."""
     assert CODES[code].severity == "info"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.facts import Numbers, codes_by, facts_of, seen_by
+from support.passes import in_one_pass
 
 ADDRESSES = [f"0000:{bus}:00.0" for bus in ("17", "18", "2a", "3a")]
 GPUS = [(f"{index}", address) for index, address in enumerate(ADDRESSES)]
@@ -24,8 +25,8 @@ def test_the_verdict_of_the_driver_is_taken(verdict: int, codes: list[str]) -> N
     assert [one.code for one in seen_by("fabric_unhealthy", facts_of(of("commwatch_fabric_health", verdict)))] == codes
 
 
-@pytest.mark.parametrize(
-    ("check", "code"),
+@in_one_pass(
+    "check, code",
     [
         ("route_unhealthy", "fabric_unhealthy"),
         ("degraded_bandwidth", "fabric_limited"),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from support.facts import Numbers, codes_by, facts_of, is_judged, seen_by
+from support.passes import in_one_pass
 
 GPU0 = ("0", "0000:17:00.0")
 IDENTITY = "gpu/0000:17:00.0"
@@ -16,9 +17,7 @@ BUSY = "commwatch_gpu_busy"
 HOT: Numbers = {REASONS: {(*GPU0, "hw_thermal_slowdown"): 1.0}}
 
 
-@pytest.mark.parametrize(
-    ("state", "code"), [(1, "gpu_not_answering"), (2, "gpu_lost"), (3, "gpu_reset_required"), (4, "gpu_missing")]
-)
+@in_one_pass("state, code", [(1, "gpu_not_answering"), (2, "gpu_lost"), (3, "gpu_reset_required"), (4, "gpu_missing")])
 def test_each_bad_state_is_a_finding_of_its_own(state: int, code: str) -> None:
     """What to do differs: a lost GPU needs a power cycle, a missing one may have been taken out."""
     assert codes_by("gpu_not_answering", facts_of({"commwatch_gpu_state": {GPU0: state}})) == [(code, IDENTITY)]
@@ -113,7 +112,7 @@ def test_little_in_samples_of_pcie_does_not_show_that_a_busy_gpu_moves_little() 
         assert [match.evidence[1].what for match in seen_by("gpu_slowed_down", facts)] == found
 
 
-@pytest.mark.parametrize("reason", ["gpu_idle", "sw_power_cap", "applications_clocks_setting", "sync_boost"])
+@in_one_pass("reason", ["gpu_idle", "sw_power_cap", "applications_clocks_setting", "sync_boost"])
 def test_how_a_healthy_gpu_works_is_no_slowdown(reason: str) -> None:
     """The power cap is where a busy GPU lives."""
     facts = facts_of({REASONS: {(*GPU0, reason): 1.0, (*GPU0, "hw_slowdown"): 0.0}, PEAK: {GPU0: 0.9}})

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import pytest
-
 from commwatch.findings.causes import join
 from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
@@ -14,6 +12,7 @@ from commwatch.findings.register import Incident
 from commwatch.jobs.logs.categories import SIDES
 from support.facts import HOUR, NOW, Numbers, codes_of, facts_of, seen_by, seen_in, shipped
 from support.machines import CARDS, four_cards, merged
+from support.passes import in_one_pass
 
 LIMITS = shipped()
 BRIDGES = [f"0000:{bus}{end}" for bus in "26" for end in ("0:01.0", "1:00.0", "2:00.0", "2:01.0")]
@@ -52,7 +51,7 @@ def test_three_errors_in_ten_minutes() -> None:
     assert seen(written({"ib_retry": least}, ago=window + 1)) == []
 
 
-@pytest.mark.parametrize("category", sorted(SIDES))
+@in_one_pass("category", sorted(SIDES))
 def test_each_category_is_told_as_what_it_is(category: str) -> None:
     """Faults of the node as such, giving up as a symptom, faults of the job as its own; noise not at all."""
     sides = {str(one): side for one, side in SIDES.items()}
@@ -87,8 +86,8 @@ def test_a_category_of_another_version_is_left_alone() -> None:
     assert seen(written({"of_tomorrow": 99})) == []
 
 
-@pytest.mark.parametrize(
-    ("category", "parts"),
+@in_one_pass(
+    "category, parts",
     [
         ("ib_retry", {"mlx5_0", "eth0", "0000:c1:00.0/pcie"}),
         ("nvls", {f"{card}/nvlink" for card in CARDS}),
@@ -217,8 +216,8 @@ def remark(severity: str, processes: float = 8) -> Numbers:
     return {"commwatch_nccl_setting_processes": {("NCCL_P2P_DISABLE", "p2p_off", severity): processes}}
 
 
-@pytest.mark.parametrize(
-    ("severity", "codes"),
+@in_one_pass(
+    "severity, codes",
     [("harmful", ["nccl_setting_harmful"]), ("suspicious", ["nccl_setting_suspicious"]), ("useless", []), ("note", [])],
 )
 def test_settings_by_their_severity(severity: str, codes: list[str]) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from commwatch.findings.codes import CODES
 from commwatch.findings.facts import Facts
 from commwatch_exporters.catalogue import CATALOGUE
 from support.facts import NOW, facts_of, seen_by
+from support.passes import in_one_pass
 
 FIRST, OTHER = ("0", "0000:17:00.0"), ("1", "0000:18:00.0")
 
@@ -22,8 +21,8 @@ def stuck(seconds: float, **more: dict[tuple[str, ...], float]) -> Facts:
     })  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("seconds", "code"),
+@in_one_pass(
+    "seconds, code",
     [
         (59, ""), (60, "job_stuck_suspected"), (299, "job_stuck_suspected"), (300, "job_stuck"), (899, "job_stuck"),
         (900, "job_stuck_long"), (0, ""),
@@ -46,8 +45,8 @@ def test_no_job_that_looks_stuck_pages_anybody() -> None:
         assert CODES[match.code].severity in ("info", "warning")
 
 
-@pytest.mark.parametrize(
-    ("odd", "words"),
+@in_one_pass(
+    "odd, words",
     [
         ({(*OTHER, "stopped"): 1.0}, "it is stopped by a signal or a debugger (seen with the rights of the daemon: "
          "state, CPU time and switches)"),

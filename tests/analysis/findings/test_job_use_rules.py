@@ -8,6 +8,7 @@ import pytest
 
 from commwatch.findings.facts import Facts
 from support.facts import Numbers, codes_by, facts_of, seen_by
+from support.passes import in_one_pass
 
 GPUS = tuple((str(index), f"0000:{17 + index}:00.0") for index in range(4))
 JOB = "process/0000:17:00.0"
@@ -42,8 +43,8 @@ def test_a_process_that_only_holds_a_gpu_is_no_job_at_half_use() -> None:
     assert len(seen_by("job_half_used", used([0.05]))) == 1
 
 
-@pytest.mark.parametrize(
-    ("links", "words"),
+@in_one_pass(
+    "links, words",
     [
         ({"nvlink": 0.049, "pcie": 0.02, "network": 0.0}, "near idle: NVLink, PCIe, network;"),
         ({"nvlink": 0.05, "pcie": 0.02}, "neither near idle nor near the limit: NVLink, PCIe;"),

@@ -16,6 +16,7 @@ from commwatch.findings.finding import format_evidence
 from commwatch.findings.health import DRAIN_LIST
 from commwatch.node.xids import meanings
 from support.facts import Numbers, before, codes_by, facts_of, seen_by, sxids_told, xids_told
+from support.passes import in_one_pass
 
 DATA = Path(commwatch.__file__).parent / "data"
 ENDS_WORK = {"RESET_GPU", "RESTART_BM", "RESTART_VM", "WORKFLOW_XID_48"}
@@ -51,8 +52,8 @@ def test_the_lists_of_numbers_are_those_of_the_data() -> None:
         assert set(sxids_told()[code]) == {f"{number}" for number, one in sxids.items() if one["severity"] == severity}
 
 
-@pytest.mark.parametrize(
-    ("xid", "code"),
+@in_one_pass(
+    "xid, code",
     [("79", "xid_fabric"), ("145", "xid_fabric"), ("119", "xid_gpu"), ("48", "xid_gpu"), ("94", "xid_gpu")],
 )
 def test_an_xid_is_told_for_an_hour(xid: str, code: str) -> None:
@@ -75,7 +76,7 @@ def test_an_xid_that_was_never_exposed_before_counts() -> None:
     assert len(seen_by("xid_fabric", facts_of(xids("119", 1.0), {10.0: nothing_yet}))) == 1
 
 
-@pytest.mark.parametrize("xid", ["13", "31", "43", "45", "154", "176", "other"])
+@in_one_pass("xid", ["13", "31", "43", "45", "154", "176", "other"])
 def test_job_noise_is_no_finding(xid: str) -> None:
     """A program's own fault says nothing of the node."""
     assert seen_by("xid_fabric", facts_of(xids(xid, 5.0), {10.0: xids(xid, 0.0)})) == []
@@ -119,7 +120,7 @@ def test_an_sxid_is_as_grave_as_its_line_says() -> None:
     assert [one.code for one in seen_by("sxid_fatal", facts_of(now, history))] == ["sxid_warning"]
 
 
-@pytest.mark.parametrize(("xid", "is_its_own"), [("62", True), ("31", False), ("92", False), ("94", False)])
+@in_one_pass("xid, is_its_own", [("62", True), ("31", False), ("92", False), ("94", False)])
 def test_the_advice_for_a_lesser_event_is_not_given_for_a_fatal_one(xid: str, is_its_own: bool) -> None:
     """A number that a program can cause usually asks to look at the program; called fatal, the GPU is at fault."""
     now: Numbers = {**xids(xid, 1.0), "commwatch_gpu_xid_fatal_events_total": {(*GPU0, xid): 1.0}}
@@ -161,8 +162,8 @@ def test_a_gpu_off_its_bus_is_not_to_be_reset() -> None:
     assert match.next_step == meanings("xid")[79].cure
 
 
-@pytest.mark.parametrize(
-    ("sxid", "codes"),
+@in_one_pass(
+    "sxid, codes",
     [("20034", ["sxid_fatal"]), ("23017", ["sxid_fatal"]), ("10004", ["sxid_warning"]), ("20001", []), ("12021", [])],
 )
 def test_sxids_are_told_by_what_they_mean(sxid: str, codes: list[str]) -> None:
@@ -190,8 +191,8 @@ def fatal_xid(xid: str, count: float, fatal: float) -> Numbers:
     return {**xids(xid, count), FATAL_XIDS: {(*GPU0, xid): fatal}}
 
 
-@pytest.mark.parametrize(
-    ("xid", "code"),
+@in_one_pass(
+    "xid, code",
     [("199", "xid_fatal"), ("13", "xid_fatal"), ("119", "xid_fatal"), ("145", "xid_fabric"), ("79", "xid_fabric")],
 )
 def test_a_line_that_says_fatal_is_critical_whatever_the_number(xid: str, code: str) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from commwatch.findings.codes import CODES
 from support.facts import Numbers, facts_of, is_judged, seen_by
+from support.passes import in_one_pass
 
 GPU0 = ("0", "0000:17:00.0")
 LINKS = [(*GPU0, f"{link}") for link in range(4)]
@@ -124,7 +125,7 @@ def test_siblings_that_are_hardly_used_say_nothing() -> None:
     assert seen_by("nvlink_below_siblings", facts_of(shares(0.0, 0.099))) == []
 
 
-@pytest.mark.parametrize(
+@in_one_pass(
     "missing",
     [
         "commwatch_nvlink_capacity_bytes_per_second",

@@ -13,6 +13,7 @@ from commwatch.findings.finding import Component, Match
 from support.facts import Numbers, codes_of, facts_of, seen_in, shipped
 from support.findings import incident, incidents
 from support.machines import CARDS, HGX, NVSWITCH, SWITCHES, four_cards, four_on_nvswitch, identities, merged
+from support.passes import in_one_pass
 
 Rows: TypeAlias = dict[tuple[str, ...], float]
 Ways: TypeAlias = Mapping[tuple[int, int], float]
@@ -144,8 +145,8 @@ def suspect(kind: str, element: str, confidence: float = 0.9) -> Numbers:
     return {"commwatch_suspect_ratio": {(kind, element): confidence}}
 
 
-@pytest.mark.parametrize(
-    ("kind", "element", "parts"),
+@in_one_pass(
+    "kind, element, parts",
     [
         ("gpu", "GPU3", {f"{CARDS[3]}/nvlink", f"{CARDS[3]}/pcie"}),
         ("link_group", "GPU3", {f"{CARDS[3]}/nvlink"}),

@@ -6,6 +6,7 @@ import pytest
 
 from commwatch.findings.finding import Match
 from support.facts import Numbers, before, codes_by, codes_of, facts_of, seen_by
+from support.passes import in_one_pass
 
 ADDRESS = "0000:17:00.0"
 GPU0 = ("0", ADDRESS)
@@ -29,8 +30,8 @@ def replayed(count: float, more: Numbers, ago: float = 10.0) -> list[Match]:
     return seen_by("pcie_replays", facts_of({REPLAYS: {GPU0: 7.0 + count}, **more}, history))
 
 
-@pytest.mark.parametrize(
-    ("generation", "lanes", "allowed"),
+@in_one_pass(
+    "generation, lanes, allowed",
     [(1, 16, 15), (3, 16, 40), (4, 16, 80), (5, 16, 155), (5, 8, 80), (6, 16, 310)],
 )
 def test_replays_have_a_floor_that_grows_with_the_link(generation: int, lanes: int, allowed: float) -> None:

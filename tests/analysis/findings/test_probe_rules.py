@@ -12,6 +12,7 @@ from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Match
 from support.facts import DAY, HOUR, NOW, Numbers, codes_by, facts_of, seen_by, seen_in, shipped
 from support.machines import CARDS, HGX, four_cards, four_on_nvswitch, merged
+from support.passes import in_one_pass
 
 KEY = ("all_reduce", "nccl")
 LIMITS = shipped()
@@ -153,7 +154,7 @@ def test_a_streak_began_with_the_first_of_its_attempts() -> None:
         assert [one.since for one in seen_by(rule, unknown)] == [None]
 
 
-@pytest.mark.parametrize("source", ["configured", "reference", "learned", "model"])
+@in_one_pass("source", ["configured", "reference", "learned", "model"])
 def test_a_low_bandwidth_says_what_its_expectation_rests_on(source: str) -> None:
     """A model may be wrong for a machine, and the finding says so."""
     numbers = merged(info(source), gauge("low_bandwidth_streak", LIMITS.probe_low_bandwidth_streak))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from support.facts import Numbers, codes_by, facts_of, seen_by
 from support.machines import merged
+from support.passes import in_one_pass
 
 PORT, OTHER = ("mlx5_0", "1"), ("mlx5_1", "1")
 CODE, NO_WAY = "rdma_port_without_address", "gpudirect_unavailable"
@@ -32,8 +31,8 @@ def port(
 LOCAL = ("roce_v1", "roce_v2_link_local")
 
 
-@pytest.mark.parametrize(
-    ("ports", "evidence"),
+@in_one_pass(
+    "ports, evidence",
     [
         ((port(()),), "none"),
         ((port((), layer="InfiniBand"),), "none"),
@@ -58,8 +57,8 @@ def test_an_active_port_that_nccl_would_take_needs_an_address(ports: tuple[Numbe
     )
 
 
-@pytest.mark.parametrize(
-    ("ways", "state", "found"),
+@in_one_pass(
+    "ways, state, found",
     [
         ({"peermem": 0.0, "dma_buf": 0.0}, 4, [(NO_WAY, "node")]),
         ({"peermem": 1.0, "dma_buf": 0.0}, 4, []),

@@ -7,6 +7,7 @@ import pytest
 from commwatch.findings.finding import Evidence
 from support.facts import Numbers, codes_by, codes_of, facts_of, is_judged, seen_by
 from support.machines import merged
+from support.passes import in_one_pass
 
 PORT = ("mlx5_0", "1")
 OTHER = ("mlx5_1", "1")
@@ -32,8 +33,8 @@ def port(
     return {**found, **({EXPECTED: {PORT: 1.0}} if is_expected else {})}
 
 
-@pytest.mark.parametrize(
-    ("state", "physical", "words", "why"),
+@in_one_pass(
+    "state, physical, words, why",
     [
         (1, 2, ("down", "polling"), "cable"),
         (1, 3, ("down", "disabled"), "switched off"),
@@ -96,8 +97,8 @@ def test_a_port_with_a_link_that_no_subnet_manager_set_up_is_found(state: float)
     assert codes_by("rdma_port_down", facts_of(port(state))) == [("rdma_port_down", IDENTITY)]
 
 
-@pytest.mark.parametrize(
-    ("state", "physical", "layer"),
+@in_one_pass(
+    "state, physical, layer",
     [(4, 5, "InfiniBand"), (1, 2, "InfiniBand"), (2, 2, "InfiniBand"), (2, 5, "Ethernet"), (None, 5, "InfiniBand")],
 )
 def test_a_port_that_waits_for_no_subnet_manager_is_not(state: float | None, physical: float, layer: str) -> None:

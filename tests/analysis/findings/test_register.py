@@ -14,6 +14,7 @@ from commwatch.findings.register import UNSEEN_CLOSES_AFTER, Register, RegisterS
 from commwatch.findings.repaired import OVER_AFTER
 from commwatch.findings.rules.rule_set import STATE_CLOSES_AFTER
 from support.findings import Observer
+from support.passes import in_one_pass
 
 LINK = Component("nvlink", "0000:17:00.0/3", "GPU0 link 3", frozenset({"0000:17:00.0"}))
 DOWN = Match("nvlink_down", LINK, (Evidence("link state", "inactive"),))
@@ -86,7 +87,7 @@ def test_a_link_that_is_fast_again_is_well_before_the_load_ends(seconds_under_lo
 DEGREES = [(greater, lesser) for greater, code in CODES.items() for lesser in code.replaces]
 
 
-@pytest.mark.parametrize(("greater", "lesser"), DEGREES)
+@in_one_pass("greater, lesser", DEGREES)
 def test_a_greater_degree_of_a_fault_takes_the_place_of_a_lesser_one(greater: str, lesser: str) -> None:
     """At the look at which it opens, at its own part alone; the lesser one is open again once the greater is over."""
     elsewhere = replace(LINK, key="0000:17:00.0/4")
@@ -186,8 +187,8 @@ def test_two_samples_around_a_blind_hour_are_two_beginnings() -> None:
     assert finding.first_seen == 4600.0
 
 
-@pytest.mark.parametrize(
-    ("matches", "observer", "seconds", "is_unconfirmed"),
+@in_one_pass(
+    "matches, observer, seconds, is_unconfirmed",
     [
         ([DOWN], see, 10.0, True),
         ([], see, 10.0, False),

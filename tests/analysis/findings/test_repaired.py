@@ -7,6 +7,7 @@ import pytest
 from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.repaired import reads_healthy
 from support.facts import Numbers, facts_of
+from support.passes import in_one_pass
 
 GPU, OTHER, SWITCH = "0000:17:00.0", "0000:18:00.0", "0000:0b:00.0"
 NUMBERS: dict[str, dict[tuple[str, ...], float]] = {
@@ -51,7 +52,7 @@ UNREAD: Numbers = {
 NOT_EXPECTED: Numbers = {"commwatch_nvlink_link_expected": {}}
 
 
-@pytest.mark.parametrize("event", [xid(), xid("95", "xid_gpu"), SXID, FATAL, RECOVERY])
+@in_one_pass("event", [xid(), xid("95", "xid_gpu"), SXID, FATAL, RECOVERY])
 def test_a_part_that_answers_with_its_links_up_is_healthy(event: Match) -> None:
     """The driver says that nothing is to be done; other findings of other parts change nothing."""
     assert reads_healthy(facts_of(NUMBERS), [event], event)

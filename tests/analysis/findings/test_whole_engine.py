@@ -9,7 +9,6 @@ from functools import cache
 from itertools import permutations
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from commwatch_exporters.catalogue import CATALOGUE
 from support.examples import examples
 from support.facts import HOUR, NOW, RULES, Numbers, facts_of, seen_in, shipped
 from support.findings import incidents
+from support.passes import in_one_pass
 
 PAGES = Path(__file__).parents[2] / "golden"
 PRESETS = sorted(page.stem for page in PAGES.glob("*.txt") if not page.stem.endswith("-opt-in"))
@@ -93,7 +93,7 @@ def disturbed(page: Page, dice: random.Random) -> Page:
     return now
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@in_one_pass("preset", PRESETS)
 def test_a_healthy_node_has_nothing_to_act_on(preset: str) -> None:
     """Of every preset; what is only worth knowing may be said."""
     page = measured(preset)

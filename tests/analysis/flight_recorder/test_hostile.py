@@ -25,6 +25,7 @@ from commwatch.jobs.flight_recorder.recording import condense
 from commwatch.jobs.flight_recorder.verdict import RankDump, judge
 from support.examples import examples
 from support.flight_recorder import GLOO, TAKEN, call, dump, pickled
+from support.passes import in_one_pass
 
 HEAD = b"\x80\x02"
 RANK_0 = (GLOO / "missing/rank_0").read_bytes()
@@ -95,7 +96,7 @@ def test_a_group_of_many_ranks_is_read(encode: Callable[[Any], bytes]) -> None:
         parse(encode(dump([], {"0": list(range(150_000))})))
 
 
-@pytest.mark.parametrize("name", ZOO)
+@in_one_pass("name", ZOO)
 def test_what_is_no_dump_is_refused(name: str) -> None:
     with pytest.raises(NoDump):
         parse(ZOO[name])
@@ -151,8 +152,8 @@ def test_any_bytes_end_in_a_dump_or_in_a_refusal(data: bytes) -> None:
             parse(head + data)
 
 
-@pytest.mark.parametrize(
-    ("name", "rank"),
+@in_one_pass(
+    "name, rank",
     [
         ("nccl_trace_rank_3", 3), ("comm_lib_trace_rank_12_nccl2", 12), ("rank7.json", 7), ("trace_5", 5),
         ("rank_3.pickle", 3), ("job.log", None), ("rank_9999999", None), ("rank", None),

@@ -12,6 +12,7 @@ from commwatch.jobs.flight_recorder.pickle_walk import NoDump
 from commwatch.jobs.flight_recorder.recording import condense
 from commwatch.jobs.flight_recorder.verdict import RankDump, judge
 from support.flight_recorder import BEGIN, GLOO, TAKEN, call, dump, judged
+from support.passes import in_one_pass
 
 REDUCE, WAITS = call("all_reduce", 1), call("all_reduce", 2, done=False)
 ARRIVED = dump([REDUCE, WAITS])
@@ -209,7 +210,7 @@ CASES: dict[str, tuple[dict[Any, dict[str, Any]], tuple[tuple[str, tuple[int, ..
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@in_one_pass("name", CASES)
 def test_a_verdict_follows_from_the_calls_of_all_ranks(name: str) -> None:
     dumps, expected = CASES[name]
     found = judged(dumps)
@@ -230,8 +231,8 @@ def test_a_live_rank_that_does_not_answer_is_named() -> None:
     assert [(one.kind, one.ranks) for one in found.verdicts] == [("unresponsive", (3,))]
 
 
-@pytest.mark.parametrize(
-    ("calls", "problem"),
+@in_one_pass(
+    "calls, problem",
     [
         ([call("all_reduce", 1), call("all_reduce", 3)], "call 3 follows call 1"),
         ([call("all_reduce", 2), call("all_reduce", 1)], "call 1 follows call 2"),

@@ -6,7 +6,6 @@ import ctypes
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from commwatch.jobs.settings.facts import ProcessSettings
 from commwatch.jobs.settings.judge import judge_settings
 from commwatch.jobs.settings.process_environment import settings_of_environment, settings_of_file
 from commwatch.jobs.settings.values import read_number
+from support.passes import in_one_pass
 
 
 def parsed(content: bytes) -> ProcessSettings:
@@ -43,7 +43,7 @@ def test_the_first_line_of_a_name_counts() -> None:
     assert values(b"NCCL_DEBUG=WARN\nNCCL_DEBUG=INFO") == {"NCCL_DEBUG": "WARN"}
 
 
-@pytest.mark.parametrize(
+@in_one_pass(
     "line", [b"export NCCL_DEBUG=WARN", b" NCCL_DEBUG=WARN", b"NCCL_DEBUG =WARN", b"NCCL_DEBUG", b"NCCL_DEBUG: WARN"]
 )
 def test_a_line_that_sets_another_name_than_was_meant_is_malformed(line: bytes) -> None:

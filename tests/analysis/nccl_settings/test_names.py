@@ -13,10 +13,11 @@ from analysis.nccl_settings.cases import HGX, KNOWN, judged, said
 from commwatch.jobs.settings.process_environment import settings_of_environment
 from commwatch.jobs.settings.records import CODES, SEVERITIES
 from commwatch.jobs.settings.variables import parse_version, public_name
+from support.passes import in_one_pass
 
 
-@pytest.mark.parametrize(
-    ("name", "instead"),
+@in_one_pass(
+    "name, instead",
     [
         ("NCCL_TIMEOUT", "init_process_group"),
         ("NCCL_IB_MTU", "MTU of the port"),
@@ -32,8 +33,8 @@ def test_a_name_that_nothing_ever_read_is_useless_and_told_what_to_use(name: str
     assert instead in remark.next_step
 
 
-@pytest.mark.parametrize(
-    ("written", "meant"),
+@in_one_pass(
+    "written, meant",
     [
         ("NCCL_SOCKET_IFNAM", "NCCL_SOCKET_IFNAME"),
         ("NCCL_P2P_DISABEL", "NCCL_P2P_DISABLE"),
@@ -52,7 +53,7 @@ def test_a_mistyped_name_is_told_which_was_meant(written: str, meant: str) -> No
     assert public_name(remark.variable, KNOWN) == "other"
 
 
-@pytest.mark.parametrize(
+@in_one_pass(
     "name",
     [
         "NCCL_SOMETHING_ELSE", "NCCL_QRS", "NCCL_", "NCCL_" + "A" * 5000,
@@ -75,8 +76,8 @@ def test_the_names_of_plugins_are_let_be(name: str) -> None:
     assert said(HGX, {name: "1"}) == set()
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "version", "found"),
+@in_one_pass(
+    "name, value, version, found",
     [
         ("NCCL_WORK_FIFO_DEPTH", "65536", (2, 21, 5), ("old_name", "note")),
         ("NCCL_WORK_FIFO_DEPTH", "65536", (2, 22, 3), ("removed", "useless")),

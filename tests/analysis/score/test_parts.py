@@ -102,7 +102,7 @@ def test_a_single_spike_costs_a_third_at_most(streak: float | None, value: float
     assert ratio("latency", {LATENCY: 100e-6, SPIKE_STREAK: streak}) == pytest.approx(value)
 
 
-@pytest.mark.parametrize(("drift", "usual"), [(0.9, 11e-6), (1.1, 10e-6), (1.15, 11e-6 / 1.15), (1.6, 11e-6 / 1.15)])
+@in_one_pass("drift, usual", [(0.9, 11e-6), (1.1, 10e-6), (1.15, 11e-6 / 1.15), (1.6, 11e-6 / 1.15)])
 def test_a_baseline_that_followed_a_decline_is_not_the_measure(drift: float, usual: float) -> None:
     """11 µs are slow where it was 10 µs at first; the baseline itself follows no further than 1.15 times."""
     assert ratio("latency", {LATENCY: 11e-6, BASELINE: 11e-6, LATENCY_DRIFT: drift}) == pytest.approx(usual / 11e-6)
@@ -239,7 +239,7 @@ def test_many_probes_that_fail_once_each_do_not_hide_behind_each_other() -> None
     assert (found.ratio, found.word) == (0.0, "needs work")
 
 
-@pytest.mark.parametrize(("hours", "value"), [(0, 0.0), (6, 0.25), (18, 0.75), (25, 1.0)])
+@in_one_pass("hours, value", [(0, 0.0), (6, 0.25), (18, 0.75), (25, 1.0)])
 def test_how_long_jobs_go_without_an_error_counts(hours: float, value: float) -> None:
     """From an error by which a job fails or is stuck on a day has to pass; its own settings cost nothing."""
     wrong_setting: Key = ("nccl_log_errors_total", ("usage",))

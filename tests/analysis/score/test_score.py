@@ -34,6 +34,7 @@ from commwatch.findings.score.records import WEIGHTS, PartName, PartReadings, Re
 from commwatch.findings.score.score import readings_of
 from commwatch_exporters.catalogue import CATALOGUE
 from support.findings import finding
+from support.passes import in_one_pass
 
 PARTS: tuple[PartName, ...] = ("bandwidth", "latency", "balance", "stability")
 
@@ -53,7 +54,7 @@ def test_the_weights_are_those_of_the_documentation() -> None:
     assert sum(WEIGHTS.values()) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("place", range(4))
+@in_one_pass("place", range(4))
 def test_a_part_that_is_nothing_costs_its_weight(place: int) -> None:
     """And no more."""
     values = [0.0 if at == place else 1.0 for at in range(4)]
@@ -70,8 +71,8 @@ def test_a_part_without_data_gives_its_weight_to_the_others() -> None:
     assert [one.missing for one in found.parts] == ["", "a probe", "", "a probe"]
 
 
-@pytest.mark.parametrize(
-    ("value", "word"),
+@in_one_pass(
+    "value, word",
     [
         (1.0, "excellent"),
         (0.85, "excellent"),

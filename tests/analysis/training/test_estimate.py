@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from commwatch.errors import UsageError
 from support.estimates import estimated
 from support.examples import examples
+from support.passes import in_one_pass
 
 TWO_BY_TWO = "--parameters 1.5B --step-time 1.03s --gpus 2 --nodes 2"
 A10 = f"{TWO_BY_TWO} --micro-batches 2"
@@ -35,8 +36,8 @@ def chosen(words: str) -> tuple[str, int, int] | None:
 # --- times ---
 
 
-@pytest.mark.parametrize(
-    ("options", "low", "high"),
+@in_one_pass(
+    "options, low, high",
     [
         ("--strategy zero3", 4.0, 6.0),
         ("--strategy fsdp", 4.0, 6.0),
@@ -121,8 +122,8 @@ def test_scaling_shows_gpus_then_nodes() -> None:
 # --- memory ---
 
 
-@pytest.mark.parametrize(
-    ("options", "gigabytes"),
+@in_one_pass(
+    "options, gigabytes",
     [
         ("--strategy ddp", 24),
         ("--strategy zero1", 10.5),

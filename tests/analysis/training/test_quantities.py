@@ -10,8 +10,8 @@ from commwatch.units import format_bits, format_count, format_gigabytes, parse_p
 from support.passes import in_one_pass
 
 
-@pytest.mark.parametrize(
-    ("text", "count"),
+@in_one_pass(
+    "text, count",
     [
         ("1.5B", 1_500_000_000),
         ("1.5 b", 1_500_000_000),

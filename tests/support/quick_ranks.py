@@ -1,13 +1,15 @@
-"""Ranks of a simulated node in this process: what they measure, without their processes and the time of their calls."""
+"""A probe of a simulated node in this process: what its ranks measure, and its PCI tree, without processes."""
 
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pytest
 
+from commwatch.node.topology.sysfs import SysfsFacts, read_sysfs
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.cycle.measure import measure
 from commwatch.probes.plan import CyclePlan, Measured, StepOutcome
@@ -41,6 +43,15 @@ def outcomes_of(plan: CyclePlan) -> tuple[StepOutcome, ...]:
         )
         for place, step in enumerate(plan.steps)
     )
+
+
+def read_sysfs_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have probes read the PCI tree in this process; tests of ``commwatch topology`` have the child that reads it."""
+
+    async def sysfs(sysfs: str, procfs: str, deadline: float) -> SysfsFacts:
+        return read_sysfs(Path(sysfs), Path(procfs))
+
+    monkeypatch.setattr("commwatch.probes.node.ask_sysfs", sysfs)
 
 
 def measure_quickly(monkeypatch: pytest.MonkeyPatch) -> list[CyclePlan]:
