@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from commwatch.jobs.flight_recorder.files import find_files
 from commwatch.jobs.flight_recorder.reading import read_dumps, read_processes
 from commwatch.jobs.flight_recorder.verdict import Verdict, judge, ranks_text
 from commwatch.lines import printable
+from commwatch.units import utc
 from commwatch.views.terminal import progress, show
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def answer_lines(answer: Answer) -> Iterator[Line | str]:
         heading = "Verdict" if place == 0 else "Also"
         yield [(f"{heading}: ", "bold"), (f"{one.kind.replace('_', ' ')}{sure}", "red" if one.is_certain else "yellow")]
         yield f"  {printable(one.detail)}"
-        yield f"  since: {_when(one.since)} by the clock of the first rank that waits"
+        yield f"  since: {utc(one.since)} by the clock of the first rank that waits"
         for frames, ranks in _by_place(one).items():
             yield f"  {ranks_text(ranks)}:"
             yield from (f"    {printable(frame)}" for frame in frames)
@@ -133,7 +133,3 @@ def _by_place(verdict: Verdict) -> dict[tuple[str, ...], list[int]]:
     for rank, frames in verdict.frames.items():
         places.setdefault(frames, []).append(int(rank))
     return places
-
-
-def _when(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))

@@ -71,8 +71,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if args.settings:
         return _try(args, config, probes, gpus)
     answers = run_cycles(config, probes, gpus=gpus, ignore_scheduler=args.ignore_scheduler, shaped=_sizes(args))
-    preset = config.simulation.preset
-    document = Document(simulated_node=node_name(preset) if preset else "", probes=answers)
+    document = Document(simulated_node=node_name(config.simulation.preset), probes=answers)
     if args.output is not None:
         _draw(args.output, document, quiet=args.json)
     if args.json:
@@ -112,9 +111,8 @@ def _try(args: argparse.Namespace, config: Config, probes: dict[str, Probe], gpu
     runs = trial_probes(probes)
     answers = run_cycles(config, runs, gpus=gpus, ignore_scheduler=args.ignore_scheduler, shaped=shaped)
     trial = trial_of(settings, tuple(probes), dict(zip(runs, answers, strict=True)))
-    preset = config.simulation.preset
     document = TrialDocument(
-        simulated_node=node_name(preset) if preset else "",
+        simulated_node=node_name(config.simulation.preset),
         trial=trial,
         kept=bool(trial.gains) and keep_trial(config, trial),
         probes=answers,

@@ -26,7 +26,7 @@ def is_recording(preset: str) -> bool:
 
 
 def node_name(preset: str) -> str:
-    """A name for the node, fit for a directory: the preset's, or the file's without its ending."""
+    """A name for the node, fit for a directory: the preset's, or the file's without its ending; empty for none."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", Path(preset).stem) if names_a_file(preset) else preset
 
 

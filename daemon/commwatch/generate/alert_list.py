@@ -31,7 +31,7 @@ listed: `state_fault_*`, `state_warning_for_seconds`, `event_window_seconds`, `c
 
 def page(thresholds: Thresholds) -> str:
     """The whole file: a list for each severity and class."""
-    rules = {name: (kind, text) for template in templates().values() for kind, name, text in _rules(template)}
+    rules = {name: (kind, text) for template in templates().values() for kind, name, text in _RULE.findall(template)}
     numbers: Mapping[str, float] = asdict(thresholds)
     alerts: dict[tuple[str, str], list[str]] = {}
     for name, (kind, text) in rules.items():
@@ -56,10 +56,6 @@ def _severity(text: str) -> str:
 
 def _class(text: str) -> str:
     return text.partition("class: ")[2].partition("\n")[0]
-
-
-def _rules(template: str) -> Iterator[tuple[str, str, str]]:
-    yield from ((found[1], found[2], found[3]) for found in _RULE.finditer(template))
 
 
 def _row(name: str, rules: Mapping[str, tuple[str, str]], numbers: Mapping[str, float]) -> str:

@@ -130,7 +130,7 @@ def estimate(args: argparse.Namespace, config: Config, now: float, last_run: Las
     state = model_state(training, layout)
     return {
         "schema_version": 1,  # grows when something is taken away or changes its meaning
-        "simulated_node": node_name(config.simulation.preset) if config.simulation.preset else "",
+        "simulated_node": node_name(config.simulation.preset),
         "parameters": training.parameters,
         "precision": training.precision,
         "gradient_precision": training.gradient_precision,

@@ -59,10 +59,6 @@ def _network_instead_of_shared_memory(view: View) -> bool:
     return bool(_lost_ways(view) or view.node.peers_refused or view.node.peer_levels - _used_ways(view))
 
 
-def _wide(view: View) -> bool:
-    return "NVL" in view.node.peer_levels or len(view.node.active_ports) > 1
-
-
 # --- interfaces ---
 
 
@@ -188,10 +184,6 @@ def _gid_missing(view: View) -> bool:
     return any(one.gids is not None and index not in one.gids for one in ethernet)
 
 
-def _gpu_direct(view: View) -> bool:
-    return bool(view.node.active_ports and view.node.gdr_possible)
-
-
 def _lost_adapters(view: View) -> frozenset[Level]:
     return beyond(view.node.nic_levels & _NEAR, _level(view, "NCCL_NET_GDR_LEVEL"))
 
@@ -230,7 +222,7 @@ CONDITIONS: Mapping[str, Callable[[View], bool]] = {
     "nvls_or_node_nvlink": lambda view: bool(view.node.nvls or view.node.node_nvlink),
     "node_nvlink": lambda view: bool(view.node.node_nvlink),
     "nvlink_between_gpus": lambda view: "NVL" in view.node.peer_levels,
-    "nvlink_or_several_ports": _wide,
+    "nvlink_or_several_ports": lambda view: "NVL" in view.node.peer_levels or len(view.node.active_ports) > 1,
     # interfaces
     "no_interface_fits": lambda view: _interface_list(view) is not None and not _used_interfaces(view),
     "named_interface_missing": _named_interface_missing,
@@ -258,7 +250,7 @@ CONDITIONS: Mapping[str, Callable[[View], bool]] = {
     "several_queue_pairs": lambda view: (view.number("NCCL_IB_QPS_PER_CONNECTION") or 1) > 1,
     "virtual_or_amd": lambda view: bool(view.node.virtual) or view.node.cpu_vendor == "amd",
     "dual_port_adapter": lambda view: bool(view.node.dual_port_adapter),
-    "gpu_direct_possible": _gpu_direct,
+    "gpu_direct_possible": lambda view: bool(view.node.active_ports and view.node.gdr_possible),
     "gdr_level_is_loc": lambda view: _level(view, "NCCL_NET_GDR_LEVEL") == "LOC",
     "near_adapters_lost": lambda view: bool(_lost_adapters(view)),
     "peermem_missing": lambda view: view.node.peermem is False,

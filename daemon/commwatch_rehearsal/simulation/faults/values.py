@@ -64,10 +64,6 @@ def _lanes(text: str) -> float:
     return lanes
 
 
-def _any_text(text: str) -> str:
-    return text
-
-
 def _variable(text: str) -> str:
     if not _VARIABLE.fullmatch(text):
         raise ValueError(f"expected the name of an environment variable, such as NCCL_ALGO, got {text!r}")
@@ -87,6 +83,6 @@ FACTOR = number(0.001, 1000)
 GENERATION = whole_number(1, 6)
 LANES = Setting(_lanes, "1, 2, 4, 8 or 16")
 DURATION = Setting(parse_duration, "a time, such as 90s or 5m")
-TEXT = Setting(_any_text, "any text")
+TEXT = Setting(str, "any text")
 VARIABLE = Setting(_variable, "the name of an environment variable")
 VALUE = Setting(_value, "printable ASCII")
