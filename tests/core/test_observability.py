@@ -50,8 +50,7 @@ class Node:
         self.store.put(group, device, block(values), float("inf"))
 
     def sees(self, component: Component, metrics: Iterable[str]) -> bool:
-        self.observability.take(model.Node(self.store.snapshot()))
-        return self.observability.sees(component, metrics)
+        return self.observability.sees(component, metrics, model.Node(self.store.snapshot()))
 
 
 @pytest.fixture

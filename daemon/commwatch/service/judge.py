@@ -137,7 +137,6 @@ class Judge:
 
     def _evaluate(self, snapshot: Snapshot, now: float, job_evidence: Mapping[str, Sequence[JobEvidence]]) -> None:
         matches = self._engine.evaluate(snapshot, now)
-        self._observability.take(self._engine.facts.node)
         self._matches = matches
         changes = self.register.update(matches, self, now)
         self._pairs_well_at = well_at(self._engine.facts) or self._pairs_well_at
@@ -151,7 +150,7 @@ class Judge:
     def is_observable(self, match: Match) -> bool:
         """As of ``Observer``: its metrics were read of the component, and its rule could judge it."""
         reads = self._engine.reads_of(match.code)
-        if reads is None or not self._observability.sees(match.component, reads):
+        if reads is None or not self._observability.sees(match.component, reads, self._engine.facts.node):
             return False
         return self._engine.is_judged(match)
 
@@ -183,9 +182,9 @@ class Judge:
             return None
         if Suspect.ratio.metric in reads or Pair.bandwidth_bytes_per_second.metric in reads:
             return self._pairs_well_at
-        with node_at(self._before) as node:
-            facts = Facts(node, self.history, self.looked_at)
-            is_seen = self._observability.saw(match.component, reads, node)
+        with node_at(self._before) as before:
+            facts = Facts(before, self.history, self.looked_at)
+            is_seen = self._observability.saw(match.component, reads, self._engine.facts.node, before)
             if not is_seen or not self._engine.is_judged(match, facts):
                 return None
         if not is_counted(match):

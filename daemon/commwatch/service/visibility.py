@@ -42,31 +42,28 @@ class Observability:
         store.declare(DAEMON, silent=[Worker.restarts.metric, FindingRule.errors.metric])
         # Without a current result, or with probes switched off, a probe has no series.
         store.declare(PROBES, silent=[Suspect.ratio.metric], holds=[metric.name for metric in SECTIONS["Probe"]])
-        self._node = Node()
 
-    def take(self, node: Node) -> None:
-        """Take the node as it is now."""
-        self._node = node
-
-    def sees(self, component: Component, metrics: Iterable[str]) -> bool:
+    def sees(self, component: Component, metrics: Iterable[str], node: Node) -> bool:
         """Whether all that a rule reads was read lately of a component.
 
         Args:
             component: what a finding is about.
             metrics: what its rule reads; those that this node never had do not count.
+            node: as it is now.
         """
         known = [metric for metric in metrics if self._store.holders(metric)]
-        return bool(known) and all(self._is_read(metric, component) for metric in known)
+        return bool(known) and all(self._is_read(metric, component, node) for metric in known)
 
-    def saw(self, component: Component, metrics: Iterable[str], before: Node) -> bool:
+    def saw(self, component: Component, metrics: Iterable[str], node: Node, before: Node) -> bool:
         """Whether the metrics that show a fault now were also read at an earlier evaluation.
 
         Args:
             component: what the fault is about.
             metrics: what its rule reads.
+            node: as it is now.
             before: the node at that evaluation.
         """
-        now = [metric for metric in metrics if self._store.holders(metric) and _is_shown(metric, component, self._node)]
+        now = [metric for metric in metrics if self._store.holders(metric) and _is_shown(metric, component, node)]
         return bool(now) and all(
             metric in EVENTS or metric in self._store.silent or _is_shown(metric, component, before) for metric in now
         )
@@ -90,8 +87,8 @@ class Observability:
             if block is not None
         )
 
-    def _is_read(self, metric: str, component: Component) -> bool:
-        return _is_shown(metric, component, self._node) or all(
+    def _is_read(self, metric: str, component: Component, node: Node) -> bool:
+        return _is_shown(metric, component, node) or all(
             self._may_be_told(group, component) for group in self._store.holders(metric)
         )
 
