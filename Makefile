@@ -20,7 +20,9 @@ help:  ## list the targets
 
 $(BIN)/.run: pyproject.toml constraints.txt
 	@scripts/make-environment "$(PYTHON)" "$(VENV)"
-	$(BIN)/pip install --quiet --editable .
+	$(BIN)/pip install --quiet --requirement packaging/requirements.txt
+	$(BIN)/pip install --quiet --no-deps --editable .
+	[ ! -e /proc/driver/nvidia ] || $(BIN)/pip install --quiet torch  # 5 GB, for the probes alone
 	@touch $@
 
 $(BIN)/.dev: pyproject.toml constraints.txt
