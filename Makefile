@@ -108,7 +108,7 @@ requirements: $(BIN)/.dev  ## pin what packages and images install, with hashes,
 	printf '%s\n' hatchling pip | $(PIN) --output-file packaging/requirements-build.txt -  # pip of Ubuntu 22.04 and Debian 12 is too old
 	echo torch | $(PIN) --output-file packaging/requirements-probe.txt -
 
-packages: $(BIN)/.run  ## build debs and rpms for x86-64 and arm64, for Python 3.10 to 3.13, into dist/
+packages: $(BIN)/.run  ## build debs and rpms for x86-64 and arm64, for Python 3.10 to 3.14, into dist/
 	$(BIN)/pip install --quiet --requirement packaging/requirements-build.txt
 	$(BIN)/python packaging/build.py $(ARGS)
 
