@@ -103,13 +103,15 @@ soak: $(BIN)/.dev  ## play a healthy day on every preset, which must raise no al
 requirements: $(BIN)/.dev  ## pin what packages and images install, with hashes, into packaging/requirements*.txt
 	$(BIN)/pip install --quiet uv
 	$(BIN)/python packaging/shipped.py | $(PIN) --output-file packaging/requirements.txt -
-	echo hatchling | $(PIN) --output-file packaging/requirements-build.txt -
+	printf '%s\n' hatchling pip | $(PIN) --output-file packaging/requirements-build.txt -  # pip of Ubuntu 22.04 and Debian 12 is too old
 	echo torch | $(PIN) --output-file packaging/requirements-probe.txt -
 
-packages: $(BIN)/.dev  ## build debs and rpms for x86-64 and arm64, for Python 3.10 to 3.13, into dist/
+packages: $(BIN)/.run  ## build debs and rpms for x86-64 and arm64, for Python 3.10 to 3.14, into dist/
+	$(BIN)/pip install --quiet --requirement packaging/requirements-build.txt
 	$(BIN)/python packaging/build.py $(ARGS)
 
-release: $(BIN)/.dev  ## build sdist, wheel, debs, rpms, bills of materials and SHA256SUMS of the last commit into dist/
+release: $(BIN)/.run  ## build sdist, wheel, debs, rpms, bills of materials and SHA256SUMS of the last commit into dist/
+	$(BIN)/pip install --quiet --requirement packaging/requirements-build.txt
 	$(BIN)/python packaging/release.py $(ARGS)
 
 chart: $(BIN)/.dev  ## render packaging/kubernetes from the Helm chart

@@ -29,8 +29,8 @@ from shipped import EXTRAS
 
 ROOT = Path(__file__).resolve().parents[1]
 HOME = "opt/commwatch"
-PYTHONS = ("3.10", "3.11", "3.12", "3.13")
-"""Those of Ubuntu 22.04 and 24.04, Debian 12 and 13, RHEL 9 and 10."""
+PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+"""Those of Ubuntu 22.04, 24.04 and 26.04, Debian 12 and 13, RHEL 9 and 10."""
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 """Debian's names of the machines that packages are for."""
 GLIBCS = ("manylinux2014", "manylinux_2_17", "manylinux_2_28")

@@ -99,7 +99,8 @@ def test_the_lists_hold_what_commwatch_needs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "name"), [("requirements-probe.txt", "torch"), ("requirements-build.txt", "hatchling")]
+    ("file", "name"),
+    [("requirements-probe.txt", "torch"), ("requirements-build.txt", "hatchling"), ("requirements-build.txt", "pip")],
 )
 def test_what_probes_and_the_build_need_is_listed(file: str, name: str) -> None:
     """Each list is what one name needs."""

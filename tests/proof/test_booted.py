@@ -1,4 +1,4 @@
-"""The deb and the rpm on a booted Debian 12: systemd starts, watches, reloads, confines and stops the daemon."""
+"""The deb and the rpm on booted distributions: systemd starts, watches, reloads, confines and stops the daemon."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import sys
 import sysconfig
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -30,23 +31,42 @@ pytestmark = [
 ]
 
 UNIT = "commwatch.service"
+UBUNTU = ("--components=main,universe", "http://archive.ubuntu.com/ubuntu")
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Booted]:
+def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The deb, the rpm and a newer deb, by the names that they have on the nodes."""
+    folder = tmp_path_factory.mktemp("packages")
+    [newer] = build(folder / "newer", "--only", "deb", "--version-suffix", "+site1")
+    return {"newer.deb": newer} | {f"commwatch{package.suffix}": package for package in build(folder)}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(("bookworm",), id="Debian 12"),
+        pytest.param(("trixie",), id="Debian 13"),
+        pytest.param(("jammy", *UBUNTU), id="Ubuntu 22.04"),
+        pytest.param(("noble", *UBUNTU), id="Ubuntu 24.04"),
+        pytest.param(("resolute", *UBUNTU), id="Ubuntu 26.04"),
+    ],
+)
+def node(
+    request: pytest.FixtureRequest, packages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Booted]:
     """A booted node with our deb, and an environment of the site's with torch."""
-    folder = tmp_path_factory.mktemp("booted")
-    root = folder / "root"
+    root = tmp_path_factory.mktemp("booted") / "root"
+    suite, *mirror = request.param
     made = run(
         "mmdebstrap", "--quiet", "--mode=root", "--variant=minbase",
-        "--include=systemd,systemd-sysv,dbus,iproute2,procps,python3,rpm", "bookworm", root, check=False,
+        "--include=systemd,systemd-sysv,dbus,iproute2,libseccomp2,procps,python3,rpm", suite, root, *mirror,
+        check=False,
     )  # fmt: skip
     if made.returncode:
-        pytest.skip(f"no Debian mirror can be reached: {made.stderr[-200:]}")
-    for package in build(folder):
-        shutil.copy(package, root / f"srv/commwatch{package.suffix}")
-    [newer] = build(folder / "newer", "--only", "deb", "--version-suffix", "+site1")
-    shutil.copy(newer, root / "srv/newer.deb")
+        pytest.skip(f"no mirror of {suite} can be reached, or its keyring is missing: {made.stderr[-200:]}")
+    for name, package in packages.items():
+        shutil.copy(package, root / "srv" / name)
     site = root / "srv/site"
     (site / "bin").mkdir(parents=True)
     (site / "bin/python").symlink_to("/usr/bin/python3")
@@ -83,7 +103,7 @@ def test_the_package_starts_the_unit_which_is_confined_as_it_says(node: Booted) 
     )
 
     assert (state, enabled, restarts) == ("active", "enabled", "0")
-    assert told == "19 collectors"
+    assert re.fullmatch(r"\d+ collectors", told)
     assert "commwatch_build_info{" in node.page("/metrics")
     assert node.run("ps", "-o", "user=", "-p", pid).strip() == "commwatch"
     assert int(status(node, pid, "CapEff"), 16) == int(status(node, pid, "CapBnd"), 16) == 0
@@ -142,6 +162,8 @@ def test_every_reader_works_within_the_unit(node: Booted) -> None:
 
 def test_a_probe_is_measured_within_the_unit(node: Booted) -> None:
     """Real ranks of torch over gloo, on the site's own interpreter."""
+    if "Python 3.11." not in node.run("python3", "--version"):
+        pytest.skip("the torch of the tests is for Python 3.11")
     configure(
         node,
         "",

@@ -133,10 +133,7 @@ def daemons(holder: int) -> list[int]:
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if (
-                os.readlink(entry / "ns/net") == own
-                and b"/opt/commwatch/bin/python3\0/usr/bin/commwatch\0run\0" in (entry / "cmdline").read_bytes()
-            ):
+            if os.readlink(entry / "ns/net") == own and (entry / "comm").read_text() == "commwatch\n":
                 found.append(int(entry.name))
         except OSError:  # it has ended meanwhile
             continue

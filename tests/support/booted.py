@@ -1,7 +1,8 @@
-"""A Debian that is booted: systemd as its first process, in a container of systemd-nspawn with a network of its own."""
+"""A distribution that is booted: systemd as its first process, in a container with a network of its own."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -62,6 +63,8 @@ def booted(root: Path, options: Sequence[str] = ()) -> Iterator[Booted]:
                 "--private-network", "--console=pipe", *options,
             ],
             stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            # systemd 258 and later refuse the version 1 of cgroups, which the host may still have.
+            env={**os.environ, "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"},
         )  # fmt: skip
     try:
         children = Path(f"/proc/{container.pid}/task/{container.pid}/children")
