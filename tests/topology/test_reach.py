@@ -11,7 +11,7 @@ import pytest
 from commwatch.node.topology.model import Cpu, Gpu, NvLink, Topology
 from commwatch.node.topology.reach import GpuPaths, gpu_paths
 from topology.harness import driver, gpu, links, topology
-from topology.trees import hgx, rtx3090x4, two_sockets, virtual_machine
+from topology.trees import Tree, hgx, rtx3090x4, two_sockets, virtual_machine
 
 PAIRS = ("0000:23:00.0", "0000:24:00.0", "0000:63:00.0", "0000:64:00.0")
 """The GPUs of ``rtx3090x4``: two behind each of two switches."""
@@ -314,3 +314,22 @@ def test_a_virtual_machine_shows_no_links(tmp_path: Path) -> None:
 
     assert paths.between(0, 1).bytes_per_second is None  # type: ignore[union-attr]
     assert paths.host_rates == (None, None)
+
+
+def test_an_emulated_link_is_no_level_that_a_probe_has_to_reach(tmp_path: Path) -> None:
+    """In a virtual machine it says gen 1 x1, beside which each result would look fast."""
+    tree = Tree(tmp_path)
+    gpus = ("0000:01:00.0", "0000:02:00.0")
+    for place, address in enumerate(gpus, 1):
+        tree.add("pci0000:00", f"0000:00:0{place}.0", address, kind="gpu")
+        tree.port(f"0000:00:0{place}.0", (1, 1))
+    real = without_driver_gpus(topology(tmp_path))
+
+    hardware, virtual = (paths_of(replace(real, virtual=one), gpus) for one in (False, True))
+
+    assert [one.bytes_per_second for one in hardware.pairs.values()] == [93.75e6] * 2  # half, through host memory
+    assert None not in hardware.host_rates
+    assert {(one.bytes_per_second, one.basis) for one in virtual.pairs.values()} == {
+        (None, f"the PCIe link of {gpus[0]} is emulated")
+    }
+    assert virtual.host_rates == (None, None)

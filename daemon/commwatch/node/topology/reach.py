@@ -8,6 +8,7 @@ from itertools import combinations
 from types import MappingProxyType
 
 from commwatch.node.capacity import HOST_MEMORY_SHARE, planned_nvlink_rate, planned_pcie_rate, planned_socket_rate
+from commwatch.node.topology.bandwidth import is_emulated
 from commwatch.node.topology.model import Gpu, PcieLink, Topology
 from commwatch.node.topology.paths import Path, chain, links_between, path, switch_links, through_host_memory, uplink
 
@@ -171,9 +172,10 @@ def _over_pcie(node: Topology, way: Path) -> GpuReach:
     links: list[tuple[str, float]] = []
     narrowest: PcieLink | None = None
     for device, link in links_between(node, way):
-        rate = _planned(link)
+        rate = _planned(node, link)
         if rate is None:
-            return GpuReach(kind, 0, None, f"the PCIe link of {device.address} is not known", shared=shared)
+            why = "emulated" if is_emulated(node, link) else "not known"
+            return GpuReach(kind, 0, None, f"the PCIe link of {device.address} is {why}", shared=shared)
         if by_host and device.role == "gpu":
             rate *= HOST_MEMORY_SHARE
         if not links or rate < min(one for _, one in links):
@@ -203,12 +205,12 @@ def _shared(node: Topology, way: Path) -> frozenset[str]:
 def _host_rate(node: Topology, address: str) -> float | None:
     """NCCL's planning rate of the narrowest link between a GPU and the root of the tree."""
     devices = [node.devices[one] for one in chain(node, address) if one in node.devices]
-    rates = [_planned(link) for device in devices if (link := uplink(node, device)) is not None]
+    rates = [_planned(node, link) for device in devices if (link := uplink(node, device)) is not None]
     known = [rate for rate in rates if rate is not None]
     return min(known) if known and len(known) == len(rates) else None
 
 
-def _planned(link: PcieLink) -> float | None:
-    if link.generation_max is None or link.lanes_max is None:
+def _planned(node: Topology, link: PcieLink) -> float | None:
+    if link.generation_max is None or link.lanes_max is None or is_emulated(node, link):
         return None
     return planned_pcie_rate(link.generation_max, link.lanes_max)
