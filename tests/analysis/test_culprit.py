@@ -123,8 +123,8 @@ def test_three_slow_matrices_with_nothing_in_common_are_no_row() -> None:
     assert found == [(), (), ()]
 
 
-@pytest.mark.parametrize(("share", "found"), [(0.80, [("gpu", "GPU3")]), (0.92, [])])
-@pytest.mark.parametrize("scene", ["known", "new"])
+@in_one_pass("share, found", [(0.80, [("gpu", "GPU3")]), (0.92, [])])
+@in_one_pass("scene", ["known", "new"])
 def test_how_slow_a_part_must_be(scene: Scene, share: float, found: list[tuple[str, str]]) -> None:
     """Named from a fifth less bandwidth on; a twelfth less is within the unevenness of healthy machines."""
     machine, daemon = quiet(EIGHT), Daemon(EIGHT)
@@ -186,8 +186,8 @@ def expecting(matrix: PairMatrix, rate: float) -> PairMatrix:
     return msgspec.structs.replace(matrix, cells=cells)
 
 
-@pytest.mark.parametrize(
-    ("share", "firm", "found"),
+@in_one_pass(
+    "share, firm, found",
     [(0.55, True, [("node", "node0")]), (0.65, True, []), (0.55, False, [])],
 )
 def test_a_firm_expectation_finds_on_the_first_day_what_has_no_peers(

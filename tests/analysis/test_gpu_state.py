@@ -20,6 +20,7 @@ from commwatch.node.inventory_state import GpuRecord, Learned
 from commwatch.node.observation import Observation, SeenGpu
 from commwatch.readings import Absence, Reason
 from support.pages import lines_of
+from support.passes import in_one_pass
 
 SLOTS = ("0000:17:00.0", "0000:3d:00.0", "0000:60:00.0")
 NAMES = [(str(number), slot) for number, slot in enumerate(SLOTS)]
@@ -38,8 +39,8 @@ def seen(*numbers: int) -> Observation:
     return Observation(gpus=tuple(SeenGpu(f"GPU-{number}", number, SLOTS[number]) for number in numbers))
 
 
-@pytest.mark.parametrize(
-    ("reason", "state"),
+@in_one_pass(
+    "reason, state",
     [
         ("lost", LOST),
         ("reset_required", RESET_REQUIRED),
@@ -49,7 +50,7 @@ def seen(*numbers: int) -> Observation:
         ("not_listed", NOT_LISTED),
     ],
 )
-@pytest.mark.parametrize("is_listed", [True, False])
+@in_one_pass("is_listed", [True, False])
 def test_the_reason_of_an_absence_is_the_state(reason: Reason, state: int, is_listed: bool) -> None:
     """What the driver says of a GPU is its state, whether its identity could still be read or not."""
     observation = seen(0, 1, 2) if is_listed else seen(0, 2)
@@ -60,7 +61,7 @@ def test_the_reason_of_an_absence_is_the_state(reason: Reason, state: int, is_li
     assert not_working(states) == {SLOTS[1]}
 
 
-@pytest.mark.parametrize("reason", ["not_ready", "unreadable", "no_permission"])
+@in_one_pass("reason", ["not_ready", "unreadable", "no_permission"])
 def test_other_reasons_say_nothing_of_the_gpu(reason: Reason) -> None:
     states = gpu_states(KNOWN, seen(0, 1, 2), [Absence(SLOTS[1], reason, "detail")], ())
 
@@ -119,8 +120,8 @@ def test_a_gpu_that_moved_to_another_slot_is_not_missing() -> None:
     assert gpu_states(known(1), moved, (), ()) == {("0", SLOTS[2]): OK}
 
 
-@pytest.mark.parametrize(
-    ("devices", "listed", "on_bus", "labels"),
+@in_one_pass(
+    "devices, listed, on_bus, labels",
     [
         (["index:1"], (0, 2), SLOTS, [("1", SLOTS[1])]),
         (["index:0"], (), SLOTS[:1], [("0", SLOTS[0])]),
@@ -131,7 +132,7 @@ def test_a_gpu_that_moved_to_another_slot_is_not_missing() -> None:
         (["index:1", "index:2"], (0,), SLOTS[:2], [("1", ""), ("2", "")]),  # one address cannot be both
     ],
 )
-@pytest.mark.parametrize("is_stuck", [True, False])
+@in_one_pass("is_stuck", [True, False])
 def test_the_bus_tells_the_address_of_a_gpu_that_was_never_read(
     devices: list[str], listed: tuple[int, ...], on_bus: tuple[str, ...], labels: list[tuple[str, str]], is_stuck: bool
 ) -> None:

@@ -223,7 +223,7 @@ def test_learning_goes_on_after_a_restart() -> None:
     assert watch(subject, FOUR, 9_000_000 + 300, 9_000_000 + 300) != []
 
 
-@pytest.mark.parametrize("jump", [181.0, 1e6, -1e6])
+@in_one_pass("jump", [181.0, 1e6, -1e6])
 def test_silence_and_clock_steps_teach_nothing(jump: float) -> None:
     """A long gap between observations, or time that goes back, is no stability."""
     subject = inventory()
@@ -318,8 +318,8 @@ def test_a_driver_that_is_away_hides_what_is_present() -> None:
     assert block_of(subject.readings()).get("commwatch_present", "gpu") is None
 
 
-@pytest.mark.parametrize(
-    ("change", "kind"),
+@in_one_pass(
+    "change, kind",
     [({"links_up": None}, "nvlink"), ({"links_up": {0: 25e9}}, "nvlink"), ({"pcie_lanes": None}, "pcie_lane")],
 )
 def test_a_part_that_was_not_read_hides_its_kind(change: dict[str, object], kind: Kind) -> None:
@@ -856,7 +856,7 @@ def test_a_gpu_that_was_split_takes_no_link_of_the_gpus_along_that_it_is_joined_
     assert subject.due("nvlink") == sum(len(one.links_up or ()) for one in others)
 
 
-@pytest.mark.parametrize(("dark", "expected"), [(1, 1), (2, None), (4, None)])
+@in_one_pass("dark, expected", [(1, 1), (2, None), (4, None)])
 def test_equals_ask_for_the_links_of_a_gpu_of_which_none_came_up(dark: int, expected: int | None) -> None:
     """Half a board in a virtual machine, without NVSwitches: where the others have theirs, the fabric is set up."""
     subject, gpus = inventory(), (BOARD.gpus or ())[:4]

@@ -15,6 +15,7 @@ from support.core import collected
 from support.examples import examples
 from support.facts import Numbers, codes_of, facts_of, seen_by
 from support.fed_daemon import FedDaemon, Values
+from support.passes import in_one_pass
 
 GPU, LINK = "0000:17:00.0", ("0", "0000:17:00.0", "3")
 PORT, NAME = ("mlx5_0", "1"), ("eth0",)
@@ -390,7 +391,7 @@ _RULES = {
 }
 
 
-@pytest.mark.parametrize("kind", _RULES)
+@in_one_pass("kind", _RULES)
 def test_three_times_in_an_hour_is_flapping_and_less_is_information(kind: str) -> None:
     """A link that stays down after one or two is reported as down; of none nothing is said."""
     rule, metric, labels, state, up, down, identity = _RULES[kind]

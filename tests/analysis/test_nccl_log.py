@@ -358,7 +358,7 @@ RECORDED = {
 """What the library wrote on a host without a GPU, asked for an identity with a wrong NCCL_SOCKET_IFNAME."""
 
 
-@pytest.mark.parametrize("version", RECORDED)
+@in_one_pass("version", RECORDED)
 def test_recorded_lines_are_read(version: str) -> None:
     """Three lines of the real library: a setting, a warning, and a trail that says nothing by itself."""
     setting, warning, trail = (parse_line(line) for line in RECORDED[version])

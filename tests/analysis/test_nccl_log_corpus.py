@@ -6,8 +6,6 @@ import io
 import re
 from pathlib import Path
 
-import pytest
-
 from commwatch.jobs.logs.categories import SIDES
 from commwatch.jobs.logs.culprit import first_culprit
 from commwatch.jobs.logs.lines import find_in_line
@@ -39,8 +37,8 @@ def live(text: str) -> str:
     return str(first_culprit(findings) or NOTHING)
 
 
-@pytest.mark.parametrize("blame", [offline, live])
-@pytest.mark.parametrize("era", ERAS)
+@in_one_pass("blame", [offline, live])
+@in_one_pass("era", ERAS)
 def test_the_first_cause_is_right(era: str, blame: object) -> None:
     """In 95 of 100 excerpts at least; those that are wrong are named."""
     assert callable(blame)

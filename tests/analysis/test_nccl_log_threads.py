@@ -24,6 +24,7 @@ import pytest
 
 from commwatch.commands.diagnose_log import LogAnswer, LogIncident, answer_from
 from commwatch.jobs.logs.categories import Category
+from support.passes import in_one_pass
 
 THREADS = Path(__file__).parent / "nccl_log_threads"
 NOTHING = "none"
@@ -168,7 +169,7 @@ def test_there_are_enough_threads() -> None:
     assert min(sum(case.half == half for case in found) for half in HALVES) > 100
 
 
-@pytest.mark.parametrize("half", [*HALVES, *AFTERWARDS])
+@in_one_pass("half", [*HALVES, *AFTERWARDS])
 def test_the_score_of_each_set(half: str, verdicts: list[Verdict]) -> None:
     """Right in 92 of 100, nothing wrong for certain, no job that died called clear; ``pytest -s`` prints it by kind.
 

@@ -92,8 +92,8 @@ def test_one_way_between_two_leaves_is_counted_and_not_named() -> None:
     assert verdict.paths > 0
 
 
-@pytest.mark.parametrize("nodes", [3, 4, 5, 6, 7, 8])
-@pytest.mark.parametrize("kind", ["nic", "node"])
+@in_one_pass("nodes", [3, 4, 5, 6, 7, 8])
+@in_one_pass("kind", ["nic", "node"])
 def test_small_clusters_name_the_node_too(nodes: int, kind: str) -> None:
     """From three nodes on, without groups."""
     named = ("nic", (2,)) if kind == "nic" else ("node", (0, 1, 2, 3))
@@ -140,7 +140,7 @@ def test_any_run_has_a_verdict_that_can_be_shown(
     assert len(out.getvalue().splitlines()) >= 2
 
 
-@pytest.mark.parametrize("leaf_size", [1, 2, 3])
+@in_one_pass("leaf_size", [1, 2, 3])
 def test_a_nic_of_a_small_leaf_is_not_its_uplink(leaf_size: int) -> None:
     """Fewer than three nodes say nothing of what is above them."""
     verdict = with_fault(Fault("nic", 5, 5 // leaf_size, 2, True, True, 0.7), nodes=12, leaf_size=leaf_size)

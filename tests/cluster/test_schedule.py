@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
@@ -85,8 +84,8 @@ def test_pairs_depend_on_the_seed_alone() -> None:
     assert len({first_round(leaves, str(seed)) for seed in range(20)}) > 3
 
 
-@pytest.mark.parametrize("members", [3, 4])
-@pytest.mark.parametrize("seed", range(12))
+@in_one_pass("members", [3, 4])
+@in_one_pass("seed", range(12))
 def test_three_or_four_nodes_meet_in_three_rounds(members: int, seed: int) -> None:
     """Also where nobody is suspected: with two slow pairs of three, nothing says what is usual."""
     leaves = [NO_LEAF] * members

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from support.passes import in_one_pass
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "licences.md").read_text(encoding="utf-8")
 KNOWN = {
@@ -37,7 +39,7 @@ def test_the_page_is_current() -> None:
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("title", ["Always", "With `[kubernetes]`", "torch"])
+@in_one_pass("title", ["Always", "With `[kubernetes]`", "torch"])
 def test_what_reaches_a_node_is_under_known_licences(title: str) -> None:
     """None that asks something of what uses it, such as the GPL; a new one is looked at before it is listed here."""
     licences = listed(title)

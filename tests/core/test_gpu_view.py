@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from commwatch.node.gpus_now import GPU_COLLECTORS, GpusNow
 from commwatch.node.store import Store
 from commwatch_exporters.snapshot import Block, Layout, Value
@@ -41,8 +39,8 @@ def test_facts_come_from_the_collectors_that_are_read_before_a_probe() -> None:
     assert facts.processes == (4711, 4712)
 
 
-@pytest.mark.parametrize(
-    ("use_at", "processes_at", "known"),
+@in_one_pass(
+    "use_at, processes_at, known",
     [
         (BEFORE, JUST_NOW, {"compute_processes", "compute_mode", "mig", "processes"}),
         (JUST_NOW, BEFORE, {"busy", "memory_used_bytes", "memory_size_bytes"}),

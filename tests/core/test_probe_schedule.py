@@ -21,7 +21,7 @@ def schedule(interval: float = 900.0, share: float = 0.5) -> ProbeSchedule:
     return ProbeSchedule(interval, start_delay=10.0, share=share)
 
 
-@pytest.mark.parametrize("last", [None, 0.0, 1e9])
+@in_one_pass("last", [None, 0.0, 1e9])
 def test_a_frequent_probe_begins_soon(last: float | None) -> None:
     """Whatever was known before: ten seconds after the start."""
     assert schedule().first(last, now=1e6) == 10.0
@@ -88,7 +88,7 @@ def test_a_burst_that_gives_no_results_ends_all_the_same() -> None:
     assert delays == [BURST_SECONDS] * 5 + [900.0, None]
 
 
-@pytest.mark.parametrize("interval", [30.0, BURST_SECONDS, DAY])
+@in_one_pass("interval", [30.0, BURST_SECONDS, DAY])
 def test_neither_a_rare_probe_nor_a_quick_one_has_a_burst(interval: float) -> None:
     """A rare one costs too much, a quick one has its results within the hour anyway."""
     one = schedule(interval, share=1.0)

@@ -49,7 +49,7 @@ def test_a_series_stands_once_in_a_layout() -> None:
         Layout([(CARRIER, ("eth0",)), (CARRIER, ("eth1",)), (CARRIER, ("eth0",))])
 
 
-@pytest.mark.parametrize("values", [[], [1], [1, 2, 3]])
+@in_one_pass("values", [[], [1], [1, 2, 3]])
 def test_a_block_has_as_many_values_as_series(values: list[int]) -> None:
     """A value that slipped would belong to another series."""
     with pytest.raises(ValueError, match=f"{len(values)} values for 2 series"):

@@ -275,9 +275,7 @@ def test_a_link_that_could_not_be_trained_again_is_a_fault(fails: Sequence[int],
     assert shown == [told, None if state == 1 else told]
 
 
-@pytest.mark.parametrize(
-    ("state", "now", "told"), [(1, 1039.0, [1, 1, 1]), (1, 1041.0, [1, None, None]), (0, 1200.0, [0, 1, 1])]
-)
+@in_one_pass("state, now, told", [(1, 1039.0, [1, 1, 1]), (1, 1041.0, [1, None, None]), (0, 1200.0, [0, 1, 1])])
 def test_the_ends_of_a_link_that_is_up_again_are_named_for_40_s(state: int, now: float, told: list[Value]) -> None:
     """The driver reports a fall within this time; what it reports there later is of another link."""
     node = Node(SeenGpu("GPU-0", 0, SLOTS[0], link_ends={11: ("switch", SWITCH, "7")}))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from commwatch.node.store import Store
 from commwatch_exporters.snapshot import Block, Layout
 from support.pages import lines_of
+from support.passes import in_one_pass
 
 CARRIER = "commwatch_ethernet_carrier"
 LAYOUT = Layout([(CARRIER, ("eth0",))])
@@ -17,7 +16,7 @@ def carrier(value: int | None, layout: Layout = LAYOUT) -> Block:
     return Block(layout, [value], 0.0)
 
 
-@pytest.mark.parametrize(("now", "is_current"), [(99.9, True), (100.0, True), (100.1, False)])
+@in_one_pass("now, is_current", [(99.9, True), (100.0, True), (100.1, False)])
 def test_a_block_is_current_until_its_time(now: float, is_current: bool) -> None:
     """At its end a block still counts, just after it is gone, from the snapshot too."""
     store = Store()

@@ -25,6 +25,7 @@ from commwatch_exporters.snapshot import Snapshot
 from commwatch_rehearsal.simulation.presets import PRESETS
 from diagnosis.exposed import known_of
 from support.facts import NOW, shipped
+from support.passes import in_one_pass
 from support.probed_node import ProbedNode
 
 UNMET = {
@@ -65,7 +66,7 @@ def scored(probed: Probed) -> Callable[..., Score]:
     return lambda *node: score_of(Facts(Node(probed(*node)), CounterHistory(WATCHED), NOW), shipped())
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@in_one_pass("preset", PRESETS)
 def test_a_healthy_node_fails_no_mark(preset: str, probed: Probed) -> None:
     """But those of a profile that it cannot meet; what was measured is shown, and what is needed is measured."""
     facts = Facts(Node(probed(preset)), CounterHistory({}), NOW)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-import pytest
-
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.marks.profiles import PROFILES, Asked
 from commwatch.diagnosis.settings import known_proposals, proposal_checks
@@ -74,8 +72,8 @@ def test_the_state_of_a_setting(setting: str, version: str, verdict: CheckVerdic
     assert ("leave it out" if verdict == "notice" else "shows what it gains") in found.detail
 
 
-@pytest.mark.parametrize(
-    ("words", "measured", "next_step"),
+@in_one_pass(
+    "words, measured, next_step",
     [
         (["faster", "same"], "+12 % in all_reduce", "Set NCCL_BUFFSIZE=8388608 for this job"),
         (["same"], "no gain", "Leave it out."),

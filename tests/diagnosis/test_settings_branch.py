@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-import pytest
-
 from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.known import HostLimits, read_host_limits
 from commwatch.jobs.settings.records import AuditRecord, RemarkCode, SettingRemark, UnreadProcess
@@ -112,8 +110,8 @@ def test_every_remark_has_its_area() -> None:
     assert shown == {f"X ({area})" for area in AREAS}
 
 
-@pytest.mark.parametrize(
-    ("limit", "verdict", "measured"),
+@in_one_pass(
+    "limit, verdict, measured",
     [(float("inf"), "passed", "unlimited"), (2.0**33, "notice", "8 GiB"), (None, "not measured", "")],
 )
 def test_adapters_want_memory_pinned_without_limit(limit: float | None, verdict: CheckVerdict, measured: str) -> None:

@@ -214,7 +214,7 @@ def test_without_the_daemon_the_bandwidth_is_measured_all_the_same(monkeypatch: 
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("seconds", "slices"), [(1.0, 9), (30.0, 15), (600.0, 300)])
+@in_one_pass("seconds, slices", [(1.0, 9), (30.0, 15), (600.0, 300)])
 def test_a_run_is_slices_of_two_seconds_with_a_look_before_each(seconds: float, slices: int) -> None:
     """And at least nine, so that each third has three; the time is all of theirs together."""
     plan = plan_cycle("stress", Probe(bandwidth_bytes=Size(256 * MIB)), Probes(), backend="nccl",

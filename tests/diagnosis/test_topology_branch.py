@@ -224,8 +224,8 @@ def test_what_a_rule_says_the_node_lacks_fails_the_check_of_that_quantity(lackin
     assert all(one.detail for one in found)
 
 
-@pytest.mark.parametrize("told_by", ["both ends", "GPU0", "GPU1"])
-@pytest.mark.parametrize(("number", "verdict"), [("1", "failed"), ("0", "notice")])
+@in_one_pass("told_by", ["both ends", "GPU0", "GPU1"])
+@in_one_pass("number, verdict", [("1", "failed"), ("0", "notice")])
 def test_a_link_that_is_down_fails_at_both_ends(told_by: str, number: str, verdict: CheckVerdict) -> None:
     """The finding names one of them; the driver may say at one alone where the link leads. Another link is not it."""
     node = switched_node()

@@ -13,6 +13,7 @@ from commwatch.findings.finding import Finding, Severity
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.verdict import Verdict, Word
 from diagnosis.exposed import cause, finding, known_of
+from support.passes import in_one_pass
 
 
 def came_to(
@@ -46,8 +47,8 @@ def test_a_finding_is_what_the_verdict_names(severity: Severity, word: Word) -> 
     assert verdict == Verdict(word, "title of gpu_lost: 0000:17:00.0")
 
 
-@pytest.mark.parametrize(
-    ("branch", "what", "asked"),
+@in_one_pass(
+    "branch, what, asked",
     [
         ("stress", "bandwidth under load", ALL_PROFILES),
         ("pattern", "fresh probe", ALL_PROFILES),

@@ -20,6 +20,7 @@ from commwatch_exporters.negotiation import Format
 from commwatch_exporters.snapshot import Snapshot
 from commwatch_rehearsal.simulation.presets import PRESETS
 from support.pages import asked, families_of, first_gpu_lines, page_of, samples
+from support.passes import in_one_pass
 from support.simulated_daemon import whole_node
 from support.waiting import PATIENCE_SECONDS
 
@@ -85,7 +86,7 @@ def test_every_page_is_of_a_preset() -> None:
     assert {file.stem for file in GOLDEN.glob("*.txt")} == {*PRESETS, *(f"{preset}-opt-in" for preset in WITH_OPT_IN)}
 
 
-@pytest.mark.parametrize("preset", OF_ALL_METRICS)
+@in_one_pass("preset", OF_ALL_METRICS)
 def test_the_page_has_the_samples_that_the_library_makes_of_its_registry(preset: str, exposed: Expose) -> None:
     """Names, types, help texts, units, labels and numbers, with everything that may be asked for, in both formats."""
     node = exposed(preset, ALL)
@@ -161,7 +162,7 @@ def in_all(numbers: dict[str, int]) -> int:
     return sum(number for title, number in numbers.items() if title != CORE)
 
 
-@pytest.mark.parametrize("preset", sorted(BUDGETS))
+@in_one_pass("preset", sorted(BUDGETS))
 def test_the_budget_holds(preset: str, exposed: Expose) -> None:
     """With room for what the daemon adds, no node exposes more than the design allows."""
     assert in_all(counts(exposed(preset).snapshot)) + OF_THE_DAEMON <= BUDGETS[preset]

@@ -119,7 +119,7 @@ def test_every_page_is_there(seen: Seen) -> None:
     assert "commwatch_gpu_job_info" not in "".join(body for _, body in seen.pages.values())  # jobs.identity is off
 
 
-@pytest.mark.parametrize("kind", PRIVATE)
+@in_one_pass("kind", PRIVATE)
 def test_nothing_of_a_user_is_on_any_page(seen: Seen, kind: str) -> None:
     """Neither page nor API nor metric has a command line, a user, a value of a setting, a path or a line of a log."""
     found = {(path, word) for path, (_, body) in seen.pages.items() for word in PRIVATE[kind] if _shows(body, word)}

@@ -92,8 +92,8 @@ def test_enough_points_with_their_source() -> None:
     assert len({row["source"] for row in ROWS if row["trainable"]}) >= 3
 
 
-@pytest.mark.parametrize(
-    ("group", "rows"),
+@in_one_pass(
+    "group, rows",
     [
         ("fitted", [row for row in ROWS if not is_aside(row)]),
         ("kept aside", [row for row in ROWS if is_aside(row)]),

@@ -204,8 +204,8 @@ def test_strange_requests(sent: bytes, status: int) -> None:
     run(test())
 
 
-@pytest.mark.parametrize(
-    ("head", "status"),
+@in_one_pass(
+    "head, status",
     [
         (b"GET /text HTTP/1.1\nHost: node\r\n\r\n", 400),
         (b"GET /text HTTP/1.1\r\nHost: node\n\r\n", 400),
@@ -228,7 +228,7 @@ def test_strange_requests(sent: bytes, status: int) -> None:
         (b"GET /text HTTP/1.1\r\nHost: node\r\nUser-Agent: Go-http-client/1.1\r\nAccept-Encoding: gzip\r\n\r\n", 200),
     ],
 )
-@pytest.mark.parametrize("at_once", [4096, 1])
+@in_one_pass("at_once", [4096, 1])
 def test_lines_of_a_request(head: bytes, status: int, at_once: int) -> None:
     """Each ends with CR and LF and is whole: what a proxy might read otherwise is refused, however it comes."""
 

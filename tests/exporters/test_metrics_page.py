@@ -20,6 +20,7 @@ from commwatch_exporters.negotiation import Format
 from commwatch_exporters.node_collector import NodeCollector
 from commwatch_exporters.snapshot import Block, Series, Snapshot, Value
 from support.pages import asked, block_of, families_of, histogram_values, page_of, snapshot_of, whole_catalogue
+from support.passes import in_one_pass
 from support.waiting import PATIENCE_SECONDS
 
 FORMATS = pytest.mark.parametrize("page_format", Format)
@@ -190,8 +191,8 @@ def test_a_profile_holds_for_what_the_process_says_of_itself() -> None:
     assert b"process_open_fds" in page
 
 
-@pytest.mark.parametrize(
-    ("add", "named"),
+@in_one_pass(
+    "add, named",
     [
         (lambda registry: registry.register(NodeCollector(lambda: Snapshot([]))), "commwatch_gpu_state"),
         (lambda registry: ProcessCollector(registry=registry), "process_open_fds"),

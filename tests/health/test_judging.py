@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
@@ -57,7 +56,7 @@ def test_a_healthy_node_is_fine_for_both() -> None:
         assert (health.verdict, health.exit_code, health.because) == ("OK", 0, None)
 
 
-@pytest.mark.parametrize("code", [LISTED, UNLISTED, "collector_failing"])
+@in_one_pass("code", [LISTED, UNLISTED, "collector_failing"])
 def test_for_a_detector_every_warning_is_a_problem(code: str) -> None:
     """Exit code 1 and what it is first: node-problem-detector cuts the line after 80 characters."""
     health = judge(report(fault(code)), PLAIN)
@@ -89,11 +88,11 @@ def test_what_the_configuration_alone_asks_for_drains_nothing() -> None:
     assert judge(report(wanted), PLAIN).exit_code == 1
 
 
-@pytest.mark.parametrize(
-    ("what", "seconds", "drains"),
+@in_one_pass(
+    "what, seconds, drains",
     [("GPU state", 0.0, False), ("GPU state", 59.0, False), ("GPU state", 60.0, True), (CALLS_FAIL, 0.0, True)],
 )
-@pytest.mark.parametrize("is_cause", [False, True])
+@in_one_pass("is_cause", [False, True])
 def test_a_gpu_whose_calls_do_not_return_drains_after_a_minute(
     what: str, seconds: float, drains: bool, is_cause: bool
 ) -> None:
@@ -195,7 +194,7 @@ def test_a_look_is_fresh_up_to_the_limit() -> None:
     assert judge(report(looked_at=NOW - 60.1), SLURM).verdict == "Unknown"
 
 
-@pytest.mark.parametrize("last_seen", [LOOKED - 10, LOOKED + 20, None])
+@in_one_pass("last_seen", [LOOKED - 10, LOOKED + 20, None])
 def test_a_fault_that_the_last_look_did_not_see_drains_nothing(last_seen: float | None) -> None:
     """It is gone and about to close, or its part is not read: unknown, and stale."""
     health = judge(report(fault(LISTED, last_seen=last_seen)), SLURM)
@@ -222,7 +221,7 @@ def xid_fault(*xids: str) -> Finding:
     return fault("xid_fabric", events=tuple(fact.event for fact in match.evidence))
 
 
-@pytest.mark.parametrize("xid", sorted(event.removeprefix("xid ") for event in PROGRAM_EVENTS))
+@in_one_pass("xid", sorted(event.removeprefix("xid ") for event in PROGRAM_EVENTS))
 def test_an_xid_that_a_program_can_bring_about_drains_nothing(xid: str) -> None:
     """A job with a wrong address would drain one node after another."""
     health = judge(report(xid_fault(xid)), SLURM)

@@ -95,8 +95,8 @@ def test_a_cell_without_room_says_its_number_under_the_pointer() -> None:
     assert texts(drawing).count("!") == texts(drawing).count("-") == 1 + 1
 
 
-@pytest.mark.parametrize("count", [1, 8, 16, 32, 64, 80])
-@pytest.mark.parametrize("quantity", ["bandwidth", "latency"])
+@in_one_pass("count", [1, 8, 16, 32, 64, 80])
+@in_one_pass("quantity", ["bandwidth", "latency"])
 def test_everything_lies_within_the_picture(count: int, quantity: str) -> None:
     """Boxes by their corners; texts by where they begin, end or have their middle."""
     drawing = picture(matrix(count, factors={(0, 1): 0.3}), "--quantity", quantity)
@@ -162,9 +162,9 @@ def test_a_logarithmic_scale_shows_where_it_begins_and_ends() -> None:
     assert [round(place, 2) for _, place in (found[0], found[-1])] == [0, 1]
 
 
-@pytest.mark.parametrize("quantity", ["bandwidth", "latency", "both-ways"])
-@pytest.mark.parametrize("size", [1e-3, 0.07, 1, 3, 250])
-@pytest.mark.parametrize("slowest", [0.9, 0.3, 0.01, 0.0004])
+@in_one_pass("quantity", ["bandwidth", "latency", "both-ways"])
+@in_one_pass("size", [1e-3, 0.07, 1, 3, 250])
+@in_one_pass("slowest", [0.9, 0.3, 0.01, 0.0004])
 def test_ticks_are_within_the_scale(quantity: str, size: float, slowest: float) -> None:
     """Rising round numbers, whatever the unit and the span."""
     made = matrix(3, bandwidth=size * 1e9, latency=size * 1e-6, factors={(0, 1): slowest}, noise=0)
@@ -232,7 +232,7 @@ def brightness(factors: Mapping[Pair, float], quantity: str) -> list[float]:
     return sorted(luminance(rgb(one)) for one in found)
 
 
-@pytest.mark.parametrize("quantity", ["bandwidth", "latency", "both-ways"])
+@in_one_pass("quantity", ["bandwidth", "latency", "both-ways"])
 def test_a_healthy_matrix_is_bright_and_a_slow_cell_dark(quantity: str) -> None:
     """Noise of some percent does not show; half the bandwidth does, whatever the quantity."""
     slow, *others = brightness({(0, 1): 0.4}, quantity)

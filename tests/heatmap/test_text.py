@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-import pytest
 
 from commwatch.node.topology.pair_matrix import PairMatrix
 from heatmap.command import lines, on_terminal
@@ -97,7 +96,7 @@ def test_a_large_matrix_is_cut_where_the_terminal_ends() -> None:
     assert sum(line.startswith("GPU15 ") for line in lines(made)) == 1
 
 
-@pytest.mark.parametrize("columns", [60, 40, 30])
+@in_one_pass("columns", [60, 40, 30])
 def test_a_narrow_terminal_without_colour_has_narrow_lines(columns: int) -> None:
     """Sentences are folded there too, and a matrix has one column at least; NO_COLOR leaves numbers and marks."""
     found = re.sub(r"\x1b\[[12]?0?m", "", on_terminal(slow_gpu(), columns))

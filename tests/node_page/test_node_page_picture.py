@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import pytest
-
 from commwatch.views.node_page.drawing import picture
 from commwatch.views.node_page.fabric import Fabric, fabric_of
 from commwatch.views.node_page.records import Mark
@@ -165,7 +163,7 @@ def test_interfaces_stand_for_adapters_without_rdma() -> None:
     assert (marked.adapters[0].level, marked.adapters[0].words) == ("warn", "down")
 
 
-@pytest.mark.parametrize("parent", ["0000:17:00.0", "0000:16:00.0", ""])
+@in_one_pass("parent", ["0000:17:00.0", "0000:16:00.0", ""])
 def test_a_tree_that_is_none_does_not_hang(parent: str) -> None:
     """A device that is its own parent, two that are each other's, and one without any."""
     values: dict[Series, Value] = {
@@ -189,8 +187,8 @@ def test_suspects_of_the_pair_probes_are_marked() -> None:
     assert [one.level for one in fabric.switches] == ["good", "bad", "good", "good"]
 
 
-@pytest.mark.parametrize(
-    ("marks", "level"),
+@in_one_pass(
+    "marks, level",
     [
         ({"gpu/{}": "info", "part/gpu/GPU0": "warning"}, "warn"),
         ({"gpu/{}": "critical", "part/gpu/GPU0": "info"}, "bad"),

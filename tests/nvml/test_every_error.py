@@ -24,6 +24,7 @@ from commwatch.workers.sources import SOURCES
 from commwatch_exporters.state_words import GPU_STATES
 from nvml.library import FakeGpu, Library, hopper
 from support.fed_daemon import FedDaemon
+from support.passes import in_one_pass
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "nvml-errors.md"
 ERRORS: dict[str, int] = dict(
@@ -218,7 +219,7 @@ def library_of_three() -> Library:
     return Library(gpus)
 
 
-@pytest.mark.parametrize("name", ERRORS)
+@in_one_pass("name", ERRORS)
 def test_a_driver_that_cannot_be_opened_is_one_page(name: str, seen: Callable[[str, int], Seen]) -> None:
     """Whatever the error; no GPU and no collector is found besides."""
     found = seen("as NVML is opened", ERRORS[name])
@@ -228,8 +229,8 @@ def test_a_driver_that_cannot_be_opened_is_one_page(name: str, seen: Callable[[s
     ]
 
 
-@pytest.mark.parametrize("name", ERRORS)
-@pytest.mark.parametrize("way", list(WAYS)[1:])
+@in_one_pass("name", ERRORS)
+@in_one_pass("way", list(WAYS)[1:])
 def test_what_lasts_on_a_gpu_is_found_once(way: str, name: str, seen: Callable[[str, int], Seen]) -> None:
     """A finding for each GPU that it is on, or one for the driver: never two of one GPU, and none of the others."""
     code = ERRORS[name]

@@ -13,6 +13,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from support.passes import in_one_pass
+
 ROOT = Path(__file__).parents[2]
 SHIPPED = runpy.run_path(str(ROOT / "packaging/shipped.py"))["shipped"]
 LISTS = ("requirements.txt", "requirements-probe.txt", "requirements-build.txt")
@@ -59,7 +61,7 @@ def plain_dependencies() -> set[str]:
     return {str(canonicalize_name(one.name)) for one in lines if one.marker is None}
 
 
-@pytest.mark.parametrize("file", LISTS)
+@in_one_pass("file", LISTS)
 def test_each_file_that_is_installed_is_known_by_its_hash_alone(file: str) -> None:
     """One version each, with hashes; no address of a registry, so that a site's mirror serves as well."""
     text = (ROOT / "packaging" / file).read_text(encoding="utf-8")
@@ -71,7 +73,7 @@ def test_each_file_that_is_installed_is_known_by_its_hash_alone(file: str) -> No
         assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", option) for option in options), requirement
 
 
-@pytest.mark.parametrize("file", LISTS)
+@in_one_pass("file", LISTS)
 def test_a_list_has_the_versions_that_the_tests_ran_with(file: str) -> None:
     """constraints.txt pins them on every Python; if a list differs: make requirements."""
     tested = versions((ROOT / "constraints.txt").read_text(encoding="utf-8"))

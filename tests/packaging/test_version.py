@@ -6,8 +6,6 @@ import re
 import runpy
 from pathlib import Path
 
-import pytest
-
 from commwatch import __version__
 from support.passes import in_one_pass
 
@@ -24,8 +22,8 @@ def test_a_candidate_is_older_than_its_release(version: str, packaged: str) -> N
     assert BUILD["package_version"](version) == packaged
 
 
-@pytest.mark.parametrize(
-    ("file", "pattern", "places"),
+@in_one_pass(
+    "file, pattern, places",
     [
         ("packaging/helm/commwatch/Chart.yaml", r"^(?:appV|v)ersion: (\S+)$", 2),
         ("packaging/kubernetes/kustomization.yaml", r"newTag: (\S+)$", 1),

@@ -289,9 +289,7 @@ def test_a_small_call_has_an_expected_latency(
     assert found.basis
 
 
-@pytest.mark.parametrize(
-    ("paths", "backend", "size"), [(None, "nccl", 8), (switched(), "gloo", 8), (switched(), "nccl", 2048)]
-)
+@in_one_pass("paths, backend, size", [(None, "nccl", 8), (switched(), "gloo", 8), (switched(), "nccl", 2048)])
 def test_no_latency_is_made_up(paths: GpuPaths | None, backend: Backend, size: int) -> None:
     """gloo measures the host, paths may not be known, and of larger calls the size counts."""
     assert expected_latency(step("all_reduce", "latency", size, *range(8)), paths, backend=backend) is None

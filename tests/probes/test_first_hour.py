@@ -16,6 +16,7 @@ from commwatch.probes.results.record import ProbeRecord
 from commwatch.probes.schedule import ProbeSchedule
 from probes.recorded import GPUS
 from probes.results import measured, plan_of
+from support.passes import in_one_pass
 
 LIMITS = load_thresholds(None)
 HOUR = 3600.0
@@ -38,7 +39,7 @@ def run(share: float, until: float, slow_from: float = float("inf")) -> tuple[Pr
     return record, cycles
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+@in_one_pass("share", [0.0, 0.5, 1.0])
 def test_three_spikes_alert_within_the_first_hour(share: float) -> None:
     """A small collective that takes three times as long from minute 26 on is a streak of three before minute 60."""
     record, cycles = run(share, HOUR, slow_from=26 * 60)
@@ -47,7 +48,7 @@ def test_three_spikes_alert_within_the_first_hour(share: float) -> None:
     assert cycles[-1] < HOUR
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+@in_one_pass("share", [0.0, 0.5, 1.0])
 def test_the_burst_keeps_to_the_budget(share: float) -> None:
     """All cycles of the budget's first window, and the first ones of the rare probes: below 1 % as estimated."""
     _, cycles = run(share, WINDOW_SECONDS)

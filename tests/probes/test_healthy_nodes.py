@@ -6,8 +6,6 @@ import time
 from collections.abc import Iterator
 from functools import cache
 
-import pytest
-
 from commwatch.config import settings
 from commwatch.config.thresholds import load_thresholds
 from commwatch.node.topology.reach import GpuPaths, gpu_paths
@@ -18,6 +16,7 @@ from commwatch.probes.rank_plan import SimulatedNodePlan
 from commwatch.probes.results.expected import expected_of_pair
 from commwatch.probes.workload import plan_cycle
 from commwatch_rehearsal.simulation.presets import PRESETS
+from support.passes import in_one_pass
 from support.quick_ranks import outcomes_of
 from support.topologies import simulated_topology
 
@@ -89,7 +88,7 @@ def assert_as_expected(preset: str) -> None:
     assert steps >= 2 * count + (5 + 2 * count * (count - 1) if count > 1 else 0)
 
 
-@pytest.mark.parametrize("preset", ["h100x8", "rtx3090x4", "h200x1"])
+@in_one_pass("preset", ["h100x8", "rtx3090x4", "h200x1"])
 def test_every_probe_of_a_healthy_node_gives_what_is_expected(preset: str) -> None:
     """Behind NVSwitches, behind PCIe switches, and alone."""
     assert_as_expected(preset)

@@ -38,7 +38,7 @@ def results(probe: Probe, count: int, seconds: float, expected: Expected | None 
     return probe
 
 
-@pytest.mark.parametrize(("seconds", "count", "losses"), [(EDGE, 3, 1), (EDGE, 2, 0), (0.999 * EDGE, 300, 0)])
+@in_one_pass("seconds, count, losses", [(EDGE, 3, 1), (EDGE, 2, 0), (0.999 * EDGE, 300, 0)])
 def test_three_results_in_a_row_at_the_edge_are_a_loss(seconds: float, count: int, losses: int) -> None:
     """15 % below the own level three times; twice is none, and neither is a little less however often."""
     probe = results(Probe(), 20, USUAL)

@@ -156,8 +156,8 @@ def test_every_number_comes_from_the_clock_that_counts() -> None:
     assert (matrix.backend, matrix.nccl_version, matrix.simulated_node) == ("simulated", "2.27.5", "h100x4")
 
 
-@pytest.mark.parametrize(
-    ("expected", "source"),
+@in_one_pass(
+    "expected, source",
     [
         ({}, "none"),
         (dict.fromkeys(CELLS, Expected(12e9, "configured", "")), "configured"),

@@ -151,7 +151,7 @@ def test_copies_of_which_nothing_is_expected_have_no_expected_series_value() -> 
     assert series["rank_balance_ratio",] is None
 
 
-@pytest.mark.parametrize("measure", ["scaling", "host_copies", "pairs"])
+@in_one_pass("measure", ["scaling", "host_copies", "pairs"])
 def test_measures_without_a_small_collective_have_no_latency(measure: Measure) -> None:
     """No histogram, no spikes: a time-out while measuring is a failure there and nothing else."""
     probe = Probe(plan_of(measure, 2))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pytest
-
 from commwatch.probes.cycle.outcome import Problem, Timeout, failed, failure_of, measured, stuck_problem
 from commwatch.probes.plan import CyclePlan, Failed, NcclNotes
 from commwatch.probes.rank_plan import ErrorEvent, FailureReason, Phase, Purpose, RankResult, Step
@@ -75,7 +73,7 @@ def test_a_good_cycle_has_no_problem() -> None:
     assert failure_of(cycle_plan(), [RankEnd(rank, phase="done", result=whole) for rank in (0, 1)], None) is None
 
 
-@pytest.mark.parametrize("timings", [((1e-3,),), ((1e-3,), ()), ()])
+@in_one_pass("timings", [((1e-3,),), ((1e-3,), ()), ()])
 def test_a_result_without_a_time_that_counts_is_none(timings: tuple[tuple[float, ...], ...]) -> None:
     """A rank that reports, but not on all steps that its clock counts in, has failed."""
     ranks = [

@@ -126,6 +126,18 @@ def test_a_file_that_failed_fails_again(tmp_path: Path, replay: Callable[..., Re
     assert files.read(f"{tree}/a/speed") == b"1\n"
 
 
+def test_the_files_of_a_closed_node_fail_no_more(tmp_path: Path, replay: Callable[..., RecordedNode]) -> None:
+    """Else every reader of a process that has played many recordings would go through the layers of all of them."""
+    file = tmp_path / "node.cwrec"
+    file.write_bytes(whole({**FILE, "at": 1, "path": "a/speed", "error": "EINVAL"}))
+    node = replay(file, None, 0.0)
+    node.write_sysfs(tmp_path / "sys")
+
+    node.close()
+
+    files.read(f"{tmp_path}/sys/a/speed")
+
+
 @pytest.mark.parametrize(("loops", "mtus"), [(False, "1233333"), (True, "1231231")])
 def test_after_its_end_a_recording_holds_or_begins_again(
     loops: bool, mtus: str, tmp_path: Path, replay: Callable[..., RecordedNode]

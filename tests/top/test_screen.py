@@ -78,8 +78,8 @@ def test_a_healthy_node_is_as_recorded(
     held_against(page(View("node18", shipped(), healthy(tmp_path, monkeypatch))).splitlines(), "healthy", request)
 
 
-@pytest.mark.parametrize("width", [1, 20, 41, 79, 80, 132, 250])
-@pytest.mark.parametrize("height", [1, 2, 5, 24, 100])
+@in_one_pass("width", [1, 20, 41, 79, 80, 132, 250])
+@in_one_pass("height", [1, 2, 5, 24, 100])
 def test_a_screen_fits_its_terminal(view: View, width: int, height: int) -> None:
     """However small it is: no line too many, none too wide."""
     lines = screen(view, Place(offset=3), (width, height), time_of(view)).lines

@@ -7,9 +7,8 @@ import gc
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
-import pytest
-
 from commwatch_exporters.http_server import Connection, HttpServer, Limits, Request, Response
+from support.passes import in_one_pass
 
 CLIENTS = 20
 
@@ -40,7 +39,7 @@ async def _gone(port: int, _: HttpServer) -> None:
     writer.transport.abort()
 
 
-@pytest.mark.parametrize(("client", "head_seconds"), [(_silent, 0.02), (_thrown_out, 60.0), (_gone, 60.0)])
+@in_one_pass("client, head_seconds", [(_silent, 0.02), (_thrown_out, 60.0), (_gone, 60.0)])
 def test_a_connection_that_has_ended_is_gone_at_once(
     client: Callable[[int, HttpServer], Awaitable[None]], head_seconds: float
 ) -> None:

@@ -237,8 +237,8 @@ def test_clients_have_turns() -> None:
     asyncio.run(test())
 
 
-@pytest.mark.parametrize("addresses", [12, 60, 500])
-@pytest.mark.parametrize("have_guessed", [True, False])
+@in_one_pass("addresses", [12, 60, 500])
+@in_one_pass("have_guessed", [True, False])
 def test_a_scraper_that_was_never_seen(addresses: int, *, have_guessed: bool) -> None:
     """Guesses of many addresses, four of each, neither have it refused nor keep it waiting for more than two."""
 

@@ -19,6 +19,7 @@ from commwatch_exporters.shares import client_of
 from commwatch_exporters.tls_context import CURVES, TlsEntry, TlsError, TlsSettings, client_is_allowed, make_context
 from support.certificates import Authority, Pair
 from support.http import ask, connected, serving
+from support.passes import in_one_pass
 from support.waiting import PATIENCE_SECONDS, comes
 
 pytestmark = pytest.mark.openssl
@@ -116,8 +117,8 @@ def test_client_certificates(material: Material, version: ssl.TLSVersion) -> Non
     asyncio.run(test())
 
 
-@pytest.mark.parametrize(
-    ("allowed", "is_let_in"),
+@in_one_pass(
+    "allowed, is_let_in",
     [
         ("prometheus", True),
         ("10.0.0.7", True),
@@ -228,8 +229,8 @@ def test_a_handshake_whose_turn_does_not_come(material: Material) -> None:
     asyncio.run(test())
 
 
-@pytest.mark.parametrize("requests", [1, 5])
-@pytest.mark.parametrize("ending", ["goodbye", "end of the stream", "both"])
+@in_one_pass("requests", [1, 5])
+@in_one_pass("ending", ["goodbye", "end of the stream", "both"])
 def test_a_client_that_has_said_all(material: Material, ending: str, requests: int) -> None:
     """A client that ends TLS or its sending side after its requests still gets all answers, and a goodbye."""
 

@@ -13,6 +13,7 @@ from commwatch.config.web import WebConfig, read_web_config
 from commwatch.errors import ConfigError
 from commwatch_exporters.tls_context import make_context
 from support.certificates import Authority
+from support.passes import in_one_pass
 from support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.openssl
@@ -99,8 +100,8 @@ def test_certificates_in_the_file_itself(folder: Path) -> None:
     assert [one.name for one in config.files] == ["web.yml"]
 
 
-@pytest.mark.parametrize(
-    ("text", "line", "key", "problem"),
+@in_one_pass(
+    "text, line, key, problem",
     [
         ("basic_auth_user:\n", 1, "basic_auth_user", "unknown key; did you mean basic_auth_users?"),
         ("tls_server_config:\n  cert_fil: x\n", 2, "tls_server_config.cert_fil", "did you mean cert_file?"),
@@ -193,8 +194,8 @@ def test_mistakes(folder: Path, text: str, line: int | None, key: str, problem: 
     assert ": secret" not in str(error)
 
 
-@pytest.mark.parametrize(
-    ("text", "note"),
+@in_one_pass(
+    "text, note",
     [
         ("http_server_config: {http2: true}\n", ":1: http_server_config.http2: HTTP/2 is not offered"),
         (
@@ -260,7 +261,7 @@ def test_a_key_that_goes_while_it_is_read(folder: Path, tmp_path: Path, monkeypa
         read(tmp_path, PAIR)
 
 
-@pytest.mark.parametrize(
+@in_one_pass(
     "text",
     [
         "basic_auth_users: alice:{}\n",

@@ -15,6 +15,7 @@ from commwatch.caller import root_only, search_path, temporary_folder
 from commwatch.children import PIPE, clean_environment, find_program, own_module, start
 from commwatch.config.settings import Config
 from commwatch.config.yaml_file import load_config
+from support.passes import in_one_pass
 
 ROOT = Path(__file__).parents[2]
 _SHOW = """
@@ -138,7 +139,7 @@ def test_roots_temporary_files_lie_where_nobody_replaces_them(
     assert temporary_folder() == (str(folder) if used else "/tmp")
 
 
-@pytest.mark.parametrize(
+@in_one_pass(
     "code",
     [
         "import subprocess", "from subprocess import Popen", "import sys\nprint(sys.executable)",
@@ -147,9 +148,7 @@ def test_roots_temporary_files_lie_where_nobody_replaces_them(
         "import runpy",
     ],
 )  # fmt: skip
-@pytest.mark.parametrize(
-    ("place", "code_of_ruff"), [("daemon/commwatch/diagnosis/x.py", 1), ("daemon/commwatch/children.py", 0)]
-)
+@in_one_pass("place, code_of_ruff", [("daemon/commwatch/diagnosis/x.py", 1), ("daemon/commwatch/children.py", 0)])
 def test_no_other_file_starts_a_process(code: str, place: str, code_of_ruff: int) -> None:
     """``make lint`` refuses it."""
     ruff = Path(sys.executable).with_name("ruff")

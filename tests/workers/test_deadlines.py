@@ -10,6 +10,7 @@ from commwatch.workers.wire import MOST_EARLY, Bounds, Order, ProgressMark
 from commwatch.workers.worker import Hung
 from support.core import in_loop
 from support.hostile_worker import encoded, hostile
+from support.passes import in_one_pass
 
 SHORT, LONG = 0.01, 600.0
 CHECKS = 4
@@ -28,7 +29,7 @@ class MovingMark(ProgressMark):
         return f"gpu{min(self.checks, self._devices)}"
 
 
-@pytest.mark.parametrize("devices", [1, 2, 20])
+@in_one_pass("devices", [1, 2, 20])
 def test_the_deadline_begins_again_with_each_device(devices: int) -> None:
     """A driver of many devices may take many deadlines; the last one touched is the suspect."""
 

@@ -37,6 +37,7 @@ from commwatch.workers.sources import READERS
 from commwatch.workers.wire import Order, ProgressMark, WorkerPlan, frame
 from support.core import in_loop
 from support.daemon import environment
+from support.passes import in_one_pass
 from support.waiting import PATIENCE_SECONDS
 
 ALLOW, KILL = 0x7FFF0000, 0x80000000
@@ -98,8 +99,8 @@ NAMED = {
 """What SECURITY.md says is refused, by the names of the kernel's manual."""
 
 
-@pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("what", NAMED)
+@in_one_pass("machine", MACHINES)
+@in_one_pass("what", NAMED)
 def test_each_kind_of_call_is_refused(machine: str, what: str) -> None:
     """None of a kind is forgotten in the lists."""
     known = {name: numbers for table in (NETWORK, PROCESSES, SHARED, PRIVILEGES, KERNEL, WRITING)

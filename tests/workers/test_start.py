@@ -216,7 +216,7 @@ def test_a_worker_reads_the_kernel_log_by_the_descriptor_that_the_daemon_was_sta
     ]
 
 
-@pytest.mark.parametrize("standard_input", ["pipe", "/dev/null", "closed"])
+@in_one_pass("standard_input", ["pipe", "/dev/null", "closed"])
 def test_any_other_standard_input_is_left_as_it_is(standard_input: str) -> None:
     """A terminal, a pipe or nothing: then the source opens the log itself."""
     script = "print(take_kernel_log(), os.path.lexists('/proc/self/fd/0'))"

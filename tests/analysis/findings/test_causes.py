@@ -83,11 +83,9 @@ def test_a_slow_probe_with_a_narrow_link_is_one_finding() -> None:
     assert found.causes[0].reason == EXPLANATIONS[("probe_bandwidth_low", "pcie_width_dropped")].reason
 
 
-@pytest.mark.parametrize("setting", ["nccl_setting_harmful", "nccl_setting_suspicious"])
-@pytest.mark.parametrize("symptom", ["nccl_timeouts", "nccl_errors"])
-@pytest.mark.parametrize(
-    "link", ["pcie_width_dropped", "pcie_generation_low", "pcie_device_narrow", "pcie_device_slow"]
-)
+@in_one_pass("setting", ["nccl_setting_harmful", "nccl_setting_suspicious"])
+@in_one_pass("symptom", ["nccl_timeouts", "nccl_errors"])
+@in_one_pass("link", ["pcie_width_dropped", "pcie_generation_low", "pcie_device_narrow", "pcie_device_slow"])
 def test_a_degraded_link_comes_before_a_setting_of_the_job(setting: str, symptom: str, link: str) -> None:
     """Both may be why a job gave up; the link harms whatever runs on it."""
     faults = [
@@ -633,8 +631,8 @@ def port_down(since: float) -> Incident:
     return finding("rdma_port_down", Component("rdma_port", "mlx5_0/1", "", frozenset({"mlx5_0"})), since)
 
 
-@pytest.mark.parametrize(
-    ("since", "is_cause", "is_beside"),
+@in_one_pass(
+    "since, is_cause, is_beside",
     [
         (START - 20, True, False),
         (START - 600, True, False),
@@ -643,7 +641,7 @@ def port_down(since: float) -> Incident:
         (START - 30 * 86_400, False, True),
     ],
 )
-@pytest.mark.parametrize("code", ["job_stuck_suspected", "job_stuck", "job_stuck_long"])
+@in_one_pass("code", ["job_stuck_suspected", "job_stuck", "job_stuck_long"])
 def test_a_job_that_went_on_with_a_fault_is_not_stuck_by_it(
     code: str, since: float, is_cause: bool, is_beside: bool
 ) -> None:

@@ -127,7 +127,7 @@ def test_a_step_of_the_clock_is_told_for_an_hour() -> None:
     assert seen_by("clock_stepped", facts_of(now)) == []
 
 
-@pytest.mark.parametrize(("flag", "told"), [(1.0, [("node_starved", "node")]), (0.0, []), (None, [])])
+@in_one_pass("flag, told", [(1.0, [("node_starved", "node")]), (0.0, []), (None, [])])
 def test_a_starved_node_is_told_with_what_was_measured(flag: float | None, told: list[tuple[str, str]]) -> None:
     """Only while the daemon says so; what this kernel does not measure is left out."""
     flags: Numbers = {} if flag is None else {"commwatch_starved": {(): flag}}

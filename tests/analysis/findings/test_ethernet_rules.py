@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from commwatch.findings.causes import join
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Evidence, Match
@@ -108,8 +106,8 @@ def test_a_module_that_is_pulled_is_no_fault_of_the_module() -> None:
     assert seen_by("ethernet_module_fault", facts_of(now, {10.0: {name: {(*NAME, "unplugged"): 0.0}}})) == []
 
 
-@pytest.mark.parametrize("way", ["pfc", "global"])
-@pytest.mark.parametrize(("direction", "code"), [("receive", "ethernet_paused"), ("transmit", "ethernet_pausing")])
+@in_one_pass("way", ["pfc", "global"])
+@in_one_pass("direction, code", [("receive", "ethernet_paused"), ("transmit", "ethernet_pausing")])
 def test_pauses_are_judged_over_two_minutes(way: str, direction: str, code: str) -> None:
     """From a hundredth of the time on."""
     name = f"commwatch_ethernet_{way}_{direction}_pause_seconds_total"

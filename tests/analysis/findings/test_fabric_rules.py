@@ -19,7 +19,7 @@ def of(metric: str, *values: float) -> dict[str, dict[tuple[str, ...], float]]:
     return {metric: series}
 
 
-@pytest.mark.parametrize(("verdict", "codes"), [(1, []), (2, ["fabric_unhealthy"]), (3, ["fabric_limited"])])
+@in_one_pass("verdict, codes", [(1, []), (2, ["fabric_unhealthy"]), (3, ["fabric_limited"])])
 def test_the_verdict_of_the_driver_is_taken(verdict: int, codes: list[str]) -> None:
     """1 is healthy."""
     assert [one.code for one in seen_by("fabric_unhealthy", facts_of(of("commwatch_fabric_health", verdict)))] == codes

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 import commwatch
@@ -131,7 +130,7 @@ def test_the_advice_for_a_lesser_event_is_not_given_for_a_fatal_one(xid: str, is
     assert match.next_step == (meanings("xid")[int(xid)].cure if is_its_own else "")
 
 
-@pytest.mark.parametrize("sxid", ["10004", "12021", "12028"])
+@in_one_pass("sxid", ["10004", "12021", "12028"])
 def test_nor_for_a_fatal_event_of_a_switch(sxid: str) -> None:
     fatal = "commwatch_nvswitch_sxid_fatal_events_total"
     now: Numbers = {SXIDS: {(SWITCH, sxid): 1.0}, fatal: {(SWITCH, sxid): 1.0}}
@@ -140,8 +139,8 @@ def test_nor_for_a_fatal_event_of_a_switch(sxid: str) -> None:
     assert (match.code, match.next_step) == ("sxid_fatal", "")
 
 
-@pytest.mark.parametrize(
-    ("message", "code"),
+@in_one_pass(
+    "message, code",
     [("fallen_off_bus", "xid_fabric"), ("gsp_errors_limited", "xid_gpu"), ("nvlink_detection_failed", "xid_gpu")],
 )
 def test_lines_without_a_number_count_as_the_xid_that_is_missing(message: str, code: str) -> None:

@@ -69,8 +69,8 @@ def test_a_retraining_after_replays_is_told_for_an_hour() -> None:
     assert seen_by("pcie_replays", facts_of(now, {3700.0: {name: {GPU0: 0.0}}, 3600.0: now})) == []
 
 
-@pytest.mark.parametrize(("severity", "code"), [("fatal", "pcie_fatal"), ("nonfatal", "pcie_nonfatal")])
-@pytest.mark.parametrize("origin", ["aer", "nvml"])
+@in_one_pass("severity, code", [("fatal", "pcie_fatal"), ("nonfatal", "pcie_nonfatal")])
+@in_one_pass("origin", ["aer", "nvml"])
 def test_what_is_lost_for_good_is_told_for_an_hour(severity: str, code: str, origin: str) -> None:
     """Whoever reports it: the GPU's own count and AER are one finding of its link."""
     metric, labels = (

@@ -6,6 +6,7 @@ import pytest
 
 from commwatch.findings.codes import CODES
 from support.facts import Numbers, codes_by, facts_of, is_judged, seen_by
+from support.passes import in_one_pass
 
 ADDRESS = "0000:17:00.0"
 GPU0 = ("0", ADDRESS)
@@ -17,7 +18,7 @@ DEVICE_DEGRADED = "commwatch_pcie_device_link_degraded"
 INFO: Numbers = {"commwatch_gpu_info": {(*GPU0, "GPU-1", "", "H100", "Hopper"): 1.0}}
 
 
-@pytest.mark.parametrize(("lanes", "codes"), [(16, []), (15, ["pcie_width_dropped"]), (8, ["pcie_width_dropped"])])
+@in_one_pass("lanes, codes", [(16, []), (15, ["pcie_width_dropped"]), (8, ["pcie_width_dropped"])])
 def test_lanes_that_were_stable_and_are_lost_page(lanes: int, codes: list[str]) -> None:
     """One lane is enough."""
     found = seen_by("pcie_width_dropped", facts_of({LANES: {GPU0: lanes}, EXPECTED: {GPU0: 16}}))

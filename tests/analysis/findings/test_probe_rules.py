@@ -250,8 +250,8 @@ def test_a_wrong_result_is_told_at_once() -> None:
     assert codes_by("probe_wrong_result", failing({"wrong_result": 1})) == [("probe_wrong_result", "probe/all_reduce")]
 
 
-@pytest.mark.parametrize(
-    ("kind", "code", "limit"),
+@in_one_pass(
+    "kind, code, limit",
     [
         ("step", "probe_step", LIMITS.probe_step_min_factor),
         ("swing", "probe_swing", LIMITS.probe_swing_min_factor),
@@ -301,7 +301,7 @@ def test_a_probe_that_gets_no_chance() -> None:
     assert seen_by("probe_starved", chances({"budget": 3}, DAY)) == []
 
 
-@pytest.mark.parametrize("hours", [6, 24, 48])
+@in_one_pass("hours", [6, 24, 48])
 def test_chances_are_counted_as_far_back_as_the_evidence_says(hours: int) -> None:
     """A limit of one's own is looked back at, and of a longer one the last day, for which changes are kept."""
     limits = replace(LIMITS, probe_starved_after_seconds=hours * HOUR)
@@ -427,8 +427,8 @@ def test_a_lost_copy_stands_on_the_parts_of_its_gpu() -> None:
     assert not any(part.startswith(CARDS[2]) for part in found.component.parts)
 
 
-@pytest.mark.parametrize(
-    ("source", "code"),
+@in_one_pass(
+    "source, code",
     [("configured", "probe_bandwidth_short"), ("reference", "probe_bandwidth_short"), ("model", "probe_below_model")],
 )
 def test_results_short_of_what_is_expected_count_from_three_on(source: str, code: str) -> None:

@@ -28,8 +28,8 @@ def _sub(number: int, group: str = "1", **more: Any) -> dict[str, Any]:
     return call("all_reduce", number, group=group, **more)
 
 
-@pytest.mark.parametrize(
-    ("case", "kind", "ranks"),
+@in_one_pass(
+    "case, kind, ranks",
     [("missing", "did_not_arrive", (3,)), ("mismatch", "metadata_mismatch", (2,)), ("deadlock", "deadlock", (0, 1))],
 )
 def test_real_dumps_of_gloo_are_judged_by_what_their_job_did(case: str, kind: str, ranks: tuple[int, ...]) -> None:

@@ -116,7 +116,7 @@ def test_copies_and_pairs_have_floors_of_their_machine() -> None:
     assert other["Azure ND H100 v5: copies between GPU and host"].verdict == "not measured"
 
 
-@pytest.mark.parametrize(("speed", "layer", "shown"), [(50e9, "InfiniBand", 1), (25e9, "InfiniBand", 0),
+@in_one_pass("speed, layer, shown", [(50e9, "InfiniBand", 1), (25e9, "InfiniBand", 0),
                                                         (50e9, "Ethernet", 0)])  # fmt: skip
 def test_writes_between_nodes_are_shown_as_not_measured(speed: float, layer: str, shown: int) -> None:
     """Of adapters of the published rate alone."""

@@ -50,8 +50,8 @@ def test_a_mark_fails_only_where_this_hardware_should_meet_it(
     assert verdict_of("7b: all_reduce", gpus(8, H100), result)[0] == verdict
 
 
-@pytest.mark.parametrize(
-    ("gpu", "verdict"),
+@in_one_pass(
+    "gpu, verdict",
     [("NVIDIA A100-SXM4-80GB", "published mark"), (H100, "failed"), ("NVIDIA A1000", "failed")],
 )
 def test_hardware_that_is_known_to_stay_below_has_no_verdict(gpu: str, verdict: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,7 +69,7 @@ def test_a_name_like_no_other_is_a_note(name: str) -> None:
     assert len(remark.variable) <= 201
 
 
-@pytest.mark.parametrize("name", ["NCCL_INSPECTOR_ENABLE", "NCCL_OFI_ANY", "NCCL_FASTRAK_NUM_FLOWS"])
+@in_one_pass("name", ["NCCL_INSPECTOR_ENABLE", "NCCL_OFI_ANY", "NCCL_FASTRAK_NUM_FLOWS"])
 def test_the_names_of_plugins_are_let_be(name: str) -> None:
     """NCCL does not read them, and should not."""
     assert said(HGX, {name: "1"}) == set()

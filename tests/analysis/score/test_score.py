@@ -159,7 +159,7 @@ def test_losses_add_up(changes: dict[Key, float], failures: int, spikes: int) ->
         assert lost == pytest.approx(WEIGHTS[name] * (1 - (part(found, name).ratio or 0.0)))
 
 
-@pytest.mark.parametrize("key", [UTILIZATION, PAIR, COPY])
+@in_one_pass("key", [UTILIZATION, PAIR, COPY])
 def test_a_bandwidth_below_the_mark_is_never_good(key: Key) -> None:
     """A node at a third of what is expected needs work, whatever else is well; the loss says what keeps it down."""
     third = {key: HEALTHY[key] / 3} if key == UTILIZATION else dict.fromkeys(_alike(key), HEALTHY[key] / 3)
@@ -206,8 +206,8 @@ def test_the_word_of_a_job_stands_beside_the_score_of_the_node() -> None:
     assert score().jobs == ()
 
 
-@pytest.mark.parametrize(
-    ("metric", "count", "capped"),
+@in_one_pass(
+    "metric, count, capped",
     [
         (("probe_losses", RING), 1, True),
         (("probe_losses", RING), 0, False),
@@ -227,8 +227,8 @@ def test_an_open_loss_keeps_the_score_below_excellent(metric: Key, count: int, *
     assert capped == (found.word != "excellent")
 
 
-@pytest.mark.parametrize(
-    ("category", "hours_ago", "capped"),
+@in_one_pass(
+    "category, hours_ago, capped",
     [("timeout", 0, True), ("crash", 0, True), ("ib_retry", 0, True), ("usage", 0, False)],
 )
 def test_a_job_that_failed_in_the_last_hour_keeps_the_score_below_excellent(

@@ -86,7 +86,7 @@ def test_eight_gpus_that_reach_each_other_slowly() -> None:
     assert found.scaling[-1].speedup_ratio.high < 1
 
 
-@pytest.mark.parametrize(("strategy", "factor"), [("ddp", 1.0), ("zero2", 2.5), ("zero3", 4.0)])
+@in_one_pass("strategy, factor", [("ddp", 1.0), ("zero2", 2.5), ("zero3", 4.0)])
 def test_accumulation_spares_ddp_and_not_zero3(strategy: str, factor: float) -> None:
     """With four micro-batches DDP still sums once; ZeRO-3 gathers and scatters each time."""
     once, often = (

@@ -35,7 +35,7 @@ def test_what_is_no_count_is_refused(text: str) -> None:
         parse_parameters(text)
 
 
-@pytest.mark.parametrize("text", ["7", "1500", "999999"])
+@in_one_pass("text", ["7", "1500", "999999"])
 def test_a_small_bare_number_has_lost_its_unit(text: str) -> None:
     """Nobody means seven parameters."""
     with pytest.raises(ValueError, match=rf"{text} has no unit: write {text}B for {text} × 10\^9"):
