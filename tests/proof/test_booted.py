@@ -64,7 +64,8 @@ def node(
         check=False,
     )  # fmt: skip
     if made.returncode:
-        pytest.skip(f"no mirror of {suite} can be reached, or its keyring is missing: {made.stderr[-200:]}")
+        keyring = "its keyring is missing (package ubuntu-keyring of Debian 13)"
+        pytest.skip(f"no mirror of {suite} can be reached, or {keyring}: {made.stderr[-200:]}")
     for name, package in packages.items():
         shutil.copy(package, root / "srv" / name)
     site = root / "srv/site"
