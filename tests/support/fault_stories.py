@@ -17,6 +17,12 @@ from support.simulated_daemon import BOOTED_AT
 
 PRESETS = ("h100x8", "h100x8ndr", "b200x8", "a10x2", *("a100x4",) * 2, *("rtx3090x4",) * 2)
 """Those of four GPUs twice: a story of eight takes three times as long."""
+PRESET_OF_PAIRS = "h100x8ndr"
+KINDS_OF_PAIRS = (
+    "xid", "sxid", "gpu_lost", "recovery_needed", "nvlink_down", "nvlink_recovery_failed", "fabric_unhealthy",
+    "pcie_width", "pcie_aer", "slow_gpu",
+)  # fmt: skip
+"""Of GPUs and of the fabric between them: the signs of any two of them can come in the same seconds."""
 FAMILIES = ("NVLink", "PCIe", "GPU", "Probes", "Network", "RDMA", "Host")
 """Of the drills. A driver that cannot be used hides all else."""
 LEARNED_AT = 690.0
@@ -114,6 +120,30 @@ def stories(count: int, seed: int) -> Iterator[Story]:
         yield story
 
 
+def unrelated(seed: int, count: int) -> Story:
+    """Faults of different parts of a node, seconds apart; the same seed gives the same ones."""
+    drawn = random.Random(seed)  # noqa: S311 - stories, no secrets
+    templates, preset = _templates(), find_preset(PRESET_OF_PAIRS)
+    faults: list[Injected] = []
+    begin = drawn.uniform(LEARNED_AT, LEARNED_AT + 30.0)
+    while len(faults) < count:
+        template = drawn.choice(templates[drawn.choice(KINDS_OF_PAIRS)])
+        fault = _injected(drawn, template, preset, (begin, begin))
+        if fault is not None and all(_are_unrelated(fault, other) for other in faults):
+            faults.append(fault)
+            begin += drawn.choice((0.0, drawn.uniform(1.0, 30.0), drawn.uniform(30.0, 60.0)))
+    drawn.shuffle(faults)
+    return Story(seed, preset.name, tuple(faults))
+
+
+def _are_unrelated(one: Injected, other: Injected) -> bool:
+    """Whether they strike different parts, and at most one the probes themselves."""
+    if not set(one.places).isdisjoint(other.places):
+        return False
+    probed = [fault.entry["fault"] in KINDS_OF_PROBES for fault in (one, other)]
+    return not all(probed) and _can_stand_beside(one, other)
+
+
 def _story(drawn: random.Random, templates: Mapping[str, Sequence[_Template]], number: int) -> Story | None:
     name = drawn.choice(PRESETS)
     preset = find_preset(name)
@@ -147,8 +177,20 @@ def _can_stand_beside(one: Injected, other: Injected) -> bool:
 KINDS_OF_PROBES = frozenset({"slow_probe", "failing_probe", "probe_errors", "slow_pair", "slow_gpu"})
 
 
-def _injected(drawn: random.Random, template: _Template, preset: Preset) -> Injected | None:
-    """A fault somewhere on the node, at some time; None where the node has no such part."""
+def _injected(
+    drawn: random.Random,
+    template: _Template,
+    preset: Preset,
+    begins: tuple[float, float] = (LEARNED_AT, LAST_BEGIN),
+) -> Injected | None:
+    """A fault somewhere on the node; None where the node has no such part.
+
+    Args:
+        drawn: draws the place and the times.
+        template: the fault.
+        preset: the node.
+        begins: the first and the last second after the boot at which it may begin.
+    """
     entry, places = dict(template.entry), []
     kind = entry["fault"]
     if not _can_strike(kind, preset):
@@ -157,7 +199,7 @@ def _injected(drawn: random.Random, template: _Template, preset: Preset) -> Inje
         if (place := _PLACED_BY[key](drawn, entry, preset)) is None:
             return None
         places += place
-    begin = drawn.uniform(LEARNED_AT, LAST_BEGIN)
+    begin = drawn.uniform(*begins)
     entry["at"] = f"{begin:.0f}s"
     if "for" not in entry:
         lasts = drawn.uniform(840.0, 1200.0) if kind in KINDS_OF_PROBES else drawn.uniform(240.0, 1200.0)
