@@ -125,7 +125,7 @@ def test_promtool_has_nothing_to_say_of_a_page(preset: str, exposed: Expose) -> 
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "series.md"
 BUDGETS = {"h100x8": 4_500, "h100x8ndr": 4_500, "b200x8": 8_000}
-CORE = "all, with `metrics.profile: core`"
+CORE = "total, `core`"
 OF_THE_DAEMON = 900
 """Room for the daemon's own metrics and the probes', which these pages do not have."""
 
@@ -175,7 +175,7 @@ def test_the_document_of_series_is_current(exposed: Expose, request: pytest.Fixt
     titles = [title for title in SECTIONS if any(series[preset][title] for preset in presets)]
     rows = [("subject", *presets), ("---", *("---:" for _ in presets))]
     rows += [(title, *(f"{series[preset][title]:,}" for preset in presets)) for title in titles]
-    rows.append(("all", *(f"{in_all(series[preset]):,}" for preset in presets)))
+    rows.append(("total, `standard`", *(f"{in_all(series[preset]):,}" for preset in presets)))
     rows.append((CORE, *(f"{series[preset][CORE]:,}" for preset in presets)))
     text = INTRODUCTION + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 

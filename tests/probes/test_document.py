@@ -173,7 +173,7 @@ def test_numbers_in_the_text_are_those_of_the_code() -> None:
         f"forward to {SUSPICIOUS_RETRY_SECONDS:g} s later",
         {1: "at most once an hour", 2: "at most twice an hour"}[SUSPICIOUS_RETRIES_PER_HOUR],
         f"the last {KEPT_RESULTS} good results",
-        f"Below {thresholds.probe_baseline_results_first:g} there is none",
+        f"It needs {thresholds.probe_baseline_results_first:g} results",
         f"above {thresholds.probe_drift_max_factor:g} times theirs",
         f"median + {thresholds.probe_latency_spike_mad_factor:g} MAD",
         f"{thresholds.probe_latency_spike_median_factor:g} × median",
