@@ -27,8 +27,9 @@ SURE_ANYWHERE_FROM = 0.8
 """The same for a probe over several GPUs, which shows that something is wrong, but not where."""
 _LINK_LOST = frozenset({"nvlink_down", "nvlink_flapping", "nvlink_flapped"})
 """Faults that name the link, and the NVSwitch that it leads to."""
-_SWITCH_TROUBLE = frozenset({"xid_fabric", "xid_nonfatal", "nvlink_down", "nvlink_recovery_failed", "fabric_unhealthy"})
-"""Faults that GPUs show when the NVSwitch between them fails. One GPU can show each of them for a reason of its own."""
+_SWITCH_TROUBLE = frozenset({"xid_fabric", "xid_nonfatal", "nvlink_recovery_failed", "fabric_unhealthy"})
+"""Faults that GPUs show when the NVSwitch between them fails, beside links that are down. One GPU can show each of them
+for a reason of its own."""
 LONG_BEFORE = 2 * 86400.0
 """Seconds by which a fault is older than the symptom and did no harm at first: longer than the day between two cycles
 of a rare probe."""
@@ -139,13 +140,20 @@ def _place_of(fault: Incident, standing: Sequence[Incident]) -> Component:
         for one in (*at_the_time, *flapping)
         if one.code in _LINK_LOST and _leads_to(one.component, component.key)
     )
-    troubled = _gpus_of(one.component for one in at_the_time if one.code in _SWITCH_TROUBLE)
-    return msgspec.structs.replace(component, parts=here or (troubled if len(troubled) >= ALL_GPUS_FROM else here))
+    troubled = _gpus_of(
+        one.component for one in at_the_time if one.code in _SWITCH_TROUBLE or _is_down_to_unknown_end(one)
+    )
+    return msgspec.structs.replace(component, parts=here | troubled if len(troubled) >= ALL_GPUS_FROM else here)
 
 
 def _leads_to(lost: Component, switch: str) -> bool:
     """Whether links that are lost lead to an NVSwitch; those of a whole GPU or of all GPUs lead to each."""
     return lost.kind in ("gpu", "node") or switch in (lost.key, *lost.parts)
+
+
+def _is_down_to_unknown_end(one: Incident) -> bool:
+    """Whether a link is down whose far end is not known: one that is known is at that NVSwitch, or at another."""
+    return one.code == "nvlink_down" and one.component.kind == "nvlink" and len(one.component.parts) == 1
 
 
 def _gpus_of(components: Iterable[Component]) -> frozenset[str]:

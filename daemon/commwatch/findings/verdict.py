@@ -46,7 +46,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
     word: Word
     line: str
-    """Without the word: the first cause to check, and the number of other open findings."""
+    """Without the word: the first cause to check, and how many others there are."""
     because: Because | None = None
     """Why it is unknown."""
 

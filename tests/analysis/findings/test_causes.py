@@ -595,6 +595,29 @@ def test_a_link_that_keeps_going_down_at_the_switch_has_its_sxids_of_the_hour() 
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("code", ["nvlink_flapping", "nvlink_down"])
+def test_a_lost_link_of_one_gpu_does_not_hide_that_the_nvswitch_fails_all(code: str) -> None:
+    """One link at the switch is down or keeps going down, and all GPUs have an Xid at the time of the SXid."""
+    gpus = [f"0000:{one}0:00.0" for one in range(1, ALL_GPUS_FROM + 1)]
+    xids = [finding("xid_fabric", Component("gpu", gpu, "", frozenset({gpu}))) for gpu in gpus]
+    link = finding(code, Component("nvlink", f"{gpus[0]}/3", "", frozenset({gpus[0], SWITCH})))
+    joined = join([finding("sxid_fatal", Component("nvswitch", SWITCH)), link, *xids])
+
+    assert [one.code for one in joined if "sxid_fatal" not in causes(one)] == []
+
+
+def test_links_of_several_gpus_to_one_nvswitch_are_no_trouble_of_another_one() -> None:
+    """Both switches report something, and each GPU has lost a link to one of them."""
+    gpus = [f"0000:{one}0:00.0" for one in range(1, ALL_GPUS_FROM + 1)]
+    links = [finding("nvlink_down", Component("nvlink", f"{gpu}/3", "", frozenset({gpu, SWITCH}))) for gpu in gpus]
+    joined = join([*links, *(finding("sxid_fatal", Component("nvswitch", switch)) for switch in (SWITCH, OTHER))])
+
+    assert {tuple(cause.component.key for cause in one.causes) for one in joined if one.code == "nvlink_down"} == {
+        (SWITCH,)
+    }
+    assert [one.component.key for one in joined if one.code == "sxid_fatal"] == [OTHER]
+
+
 @pytest.mark.parametrize(("switch", "is_same"), [(SWITCH, True), ("0000:99:00.0", False)])
 def test_an_sxid_of_another_nvswitch_than_that_of_the_link_is_another_fault(switch: str, *, is_same: bool) -> None:
     """Where the driver says to which one the link leads."""

@@ -40,11 +40,13 @@ def test_a_name_that_nothing_ever_read_is_useless_and_told_what_to_use(name: str
         ("NCCL_IBDISABLE", "NCCL_IB_DISABLE"),
         ("NCCL_IB_HCAS", "NCCL_IB_HCA"),
         ("NCCL_ib_disable", "NCCL_IB_DISABLE"),
+        ("NCCL_AGLO", "NCCL_ALGO"),
+        ("NCCL_NEX", "NCCL_NET"),
         ("TORCH_NCCL_BLOCKNG_WAIT", "TORCH_NCCL_BLOCKING_WAIT"),
     ],
 )
 def test_a_mistyped_name_is_told_which_was_meant(written: str, meant: str) -> None:
-    """Letters missing, swapped or too many, underscores and case."""
+    """Letters missing, swapped, wrong or too many, underscores and case; in a short name too."""
     (remark,) = judged(HGX, {written: "0"})
 
     assert (remark.code, remark.severity) == ("misspelt", "useless")

@@ -89,7 +89,8 @@ def _nearest(name: str, variables: tuple[str, ...], never_read: tuple[str, ...])
     from difflib import SequenceMatcher, get_close_matches  # only here: most jobs make no such mistake
 
     known, wanted = {_folded(one): one for one in (*variables, *never_read)}, _folded(name)
-    close = get_close_matches(wanted, known, n=2, cutoff=_LIKENESS)
+    one_letter = (len(wanted) - 1) / len(wanted)  # of a short name it is more than one in ten
+    close = get_close_matches(wanted, known, n=2, cutoff=min(_LIKENESS, one_letter))
     if len({SequenceMatcher(None, one, wanted).ratio() for one in close}) < len(close):
         return ""
     return known[close[0]] if close else ""

@@ -246,18 +246,18 @@ def record_driver(tape: Tape) -> Callable[[], None]:
     return remove
 
 
-_listening: list[FileLayer] = []
-"""The layers that are in place now."""
+_in_place: list[FileLayer] = []
+"""The layers that are not removed yet."""
 
 
 def _audited(event: str, arguments: tuple[Any, ...]) -> None:
     if event == "os.listdir" and isinstance(arguments[0], str):
-        for layer in tuple(_listening):
+        for layer in tuple(_in_place):
             layer.note_listing(arguments[0])
 
 
 @cache
-def _hear_of_listings() -> None:
+def _add_audit_hook() -> None:
     """Add the one audit hook of all layers: it stays for the life of the process, and each costs at every file."""
     sys.addaudithook(_audited)
 
@@ -276,12 +276,12 @@ class FileLayer:
         self._listed: set[tuple[Root, str]] = set()
         self._lock = threading.Lock()
         self._remove = files.put_beneath(self._layer)
-        _listening.append(self)
-        _hear_of_listings()
+        _in_place.append(self)
+        _add_audit_hook()
 
     def remove(self) -> None:
         """Take the layer away."""
-        _listening.remove(self)
+        _in_place.remove(self)
         self._remove()
 
     def _layer(self, below: files.Reading) -> files.Reading:
