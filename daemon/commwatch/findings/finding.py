@@ -261,8 +261,9 @@ def format_quantity(value: float, unit: EvidenceUnit) -> str:
         return format_seconds(value)
     if unit == "ratio":
         return f"{value * 100:.3g} %"
+    number = f"{value:.0f}" if float(value).is_integer() or abs(value) >= 1000 else f"{value:.3g}"
     if unit == "lanes":
-        return f"x{value:g}"
+        return f"x{number}"
     if unit == "events":
-        return "once" if value == 1 else f"{value:g} times"
-    return f"{value:g} per hour" if unit == "per_hour" else f"{value:g}"
+        return "once" if value == 1 else f"{number} times"
+    return f"{number} per hour" if unit == "per_hour" else number
