@@ -6,22 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from support.simulated_daemon import SimulatedDaemon, rehearsed
+from support.simulated_daemon import rehearsed
 
 JOB = "- {fault: job, at: 1m, nvlink_utilization: 0.3}\n"
 ONE_RANK = "- {fault: job_phase, phase: hang, at: 13m}\n- {fault: job_phase, phase: data_stall, gpu: 2, at: 13m}\n"
 """It never launched its kernel; the others wait for it."""
-
-
-def play(node: SimulatedDaemon, minutes: float) -> None:
-    """Read all each 10 s, and the NVLinks twice before: their use is made of two readings that are near."""
-    while node.time < 60 * minutes:
-        for seconds in (8, 1):
-            node.time += seconds
-            node.run("nvml_nvlink")
-        node.time += 1
-        node.run()
-        node.look()
 
 
 @pytest.mark.parametrize(
@@ -41,9 +30,9 @@ def test_a_hang_is_found_and_what_looks_alike_is_not(
 ) -> None:
     """Of the whole job, by the daemon's own road: a minute after the last payload, and graver after five."""
     with rehearsed("h100x8", tmp_path, monkeypatch, JOB + phase) as node:
-        play(node, 13)
+        node.until_with_peaks(13)
         assert node.verdict.findings == []
-        play(node, 14.2)
+        node.until_with_peaks(14.2)
         assert [one.code for one in node.verdict.findings] == early
-        play(node, 18.2)
+        node.until_with_peaks(18.2)
         assert [one.code for one in node.verdict.findings] == late

@@ -43,16 +43,18 @@ DRILLS = {
 @contextmanager
 def played(drill: Drill, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedDaemon]:
     """A node on which the findings of a drill are open, or the time is over that the drill allows."""
-    begins = 0.0 if drill.first_day else KNOWN
+    begins = 0.0 if drill.first_day else max(KNOWN, drill.settles)
     faults = [*((one, begins) for one in drill.faults), *((one, 0.0) for one in drill.under)]
     text = "".join(
         "- {" + ", ".join(f"{key}: '{value}'" for key, value in (entry | {"at": f"{at}s"}).items()) + "}\n"
         for entry, at in faults
     )
     with rehearsed(drill.preset, folder, monkeypatch, text) as daemon:
-        daemon.until((0.0 if drill.first_day else KNOWN) / 60)
-        while daemon.time < KNOWN + drill.limit and not set(drill.codes) <= codes_of(daemon):
-            daemon.until((daemon.time + 30) / 60)
+        has_job = any(one["fault"] == "job" for one in (*drill.faults, *drill.under))
+        pass_time = daemon.until_with_peaks if has_job else daemon.until
+        pass_time(begins / 60)
+        while daemon.time < begins + KNOWN + drill.limit and not set(drill.codes) <= codes_of(daemon):
+            pass_time((daemon.time + 30) / 60)
             if drill.probes:
                 daemon.probe(*drill.probes)
         yield daemon
@@ -103,8 +105,8 @@ def faces_agree(daemon: SimulatedDaemon) -> FindingsDocument:
 
 
 def _words_of(one: Finding) -> Finding:
-    """All but the moment at which it was seen last."""
-    return msgspec.structs.replace(one, last_seen=None, seen_seconds=0.0, causes=(), also_seen=())
+    """All but the moment at which it was seen last, and what a command learns by itself of the processes of a job."""
+    return msgspec.structs.replace(one, last_seen=None, seen_seconds=0.0, causes=(), also_seen=(), job_evidence=())
 
 
 def _line(text: str) -> str:
