@@ -37,7 +37,7 @@ class PlayedWorker:
 
     @property
     def ordered(self) -> list[str]:
-        """The collectors that it was told to run."""
+        """The collectors that it has orders for."""
         self._read()
         return [msgspec.msgpack.decode(one, type=Order).collector for one in self._messages[1:]]
 
