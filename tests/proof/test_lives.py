@@ -13,7 +13,7 @@ LIVES = 25
 
 @pytest.mark.parametrize("seeds", [BUILT_ON, KEPT_ASIDE], ids=["used while building", "kept aside"])
 def test_faults_are_told_rightly(seeds: range, capsys: pytest.CaptureFixture[str]) -> None:
-    """No page is false, whatever else is broken; misses are printed with their seeds (``benchmarks.lives --seed N``)."""
+    """No page is false, whatever else is broken; misses are printed with their seeds."""
     told = score_of_seeds(seeds[:LIVES])
     with capsys.disabled():
         print(told.line, told.table(), *(one.line for one in told.misses), sep="\n")
