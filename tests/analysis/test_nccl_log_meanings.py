@@ -146,6 +146,19 @@ def answer_to(log: Path, text: str) -> LogAnswer:
          "ss -ltnp", "other ranks"),
         ("Failed, NCCL error /src/allreducePlugin.cpp:295 'internal error - please report this issue'\n", "other",
          "unknown", "NCCL_DEBUG=WARN", "other ranks"),
+        ("Last error:\nInvalid config blocking attribute value -2147483648\n", "version", "config", "nvidia-nccl-",
+         "Correct the call"),
+        ("Last error:\nInvalid config blocking attribute value 5\n", "usage", "program", "Correct the call",
+         "nvidia-nccl"),
+        ("n1:1:2 [0] graph/xml.cc:332 NCCL WARN Could not find real path of /sys/class/pci_bus/0000:01/../../0000:01\n",
+         "other", "config", "newer NCCL", "other ranks"),
+        ("ssh: Could not resolve hostname job-w-0.job: Name or service not known\n", "unreachable", "config", "getent",
+         "key"),
+        ("ssh: connect to host n7 port 22: Connection refused\n", "unreachable", "config", "ssh NODE", "getent"),
+        ("n1: Test NCCL failure common.cu:777 'unhandled system error'\n", "other", "unknown", "NCCL_DEBUG=WARN",
+         "other ranks"),
+        ("ray.exceptions.ActorUnavailableError: The actor 1 is unavailable: RpcError: Socket closed rpc_code: 14\n",
+         "crash", "unknown", "--min-worker-port", "traceback"),
         ("ray.exceptions.ActorDiedError: The actor is dead because its worker process has died. Worker exit type: "
          "SYSTEM_ERROR\n", "crash", "unknown", "oom-kill", "traceback"),
     ],
@@ -169,10 +182,14 @@ def test_a_line_that_says_why_is_taken_at_its_word(
         "[1.0] nvidia-nvswitch0: SXid (PCI:0000:85:00.0): 20001, Non-fatal, Link 46 TX Replay Error\n",
         "[1.0] pcieport 0000:16:01.0: AER: Corrected error received: 0000:17:00.0\n",
         "n1:7:9 [0] net_fastsocket.cc:785 NCCL WARN Maximum retry reached for accept 3.\n",
+        "/src/ibrc.cpp:1851: neither nv_peer_mem, or nvidia_peermem detected. Skipping transport.\n",
+        "I0510 07:28:04.41 139 distributed_c10d.py:337] Waiting in store based barrier to initialize process group for "
+        "rank: 2, key: k:2 (world_size=8, worker_count=7, timeout=0:30:00)\n",
     ],
 )
 def test_what_healthy_nodes_log_is_no_trouble(log: Path, line: str) -> None:
-    """Slot power, corrected errors, an SXid that the driver calls harmless, retries of a plugin that then works."""
+    """Slot power, corrected errors, an SXid that the driver calls harmless; retries, transports that are passed over
+    and ranks that come late, where the job then works."""
     assert answer_to(log, line + WORKS).verdict == "clear"
 
 

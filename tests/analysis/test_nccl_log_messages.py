@@ -29,6 +29,12 @@ runtime: failed to create new OS thread (have 2 already; errno=11)
 (raylet) file_system_monitor.cc:111: /tmp/ray is over 95% full, available space: 1; capacity: 2.
 OSError: [Errno 116] Stale file handle
 rdma_context.cpp:201] Failed to register memory 0x7f: Cannot allocate memory [12]
+rdma_context.cpp:198] Failed to register memory 0x2e1c: Bad address [14]
+/src/host/topo/topo.cpp:469: [GPU 1] Peer GPU 8 is not accessible, exiting ...
+/src/host/transport/transport.cpp:nvshmemi_transport_init:287: Unable to initialize any transports. returning error.
+[17.1] [n1:1:0] proto_reconfig.c:60 UCX  ERROR cannot find remote protocol for: c_0 cfg#2 | put from cuda/GPU0 to host
+[17.1] [n1:1:0] ucp_device.c:415  UCX  ERROR failed to select lane for local device GPU0
+EFA internal error: (4111) RMA address verification failed
 mlx5_cmd_out_err:800:(pid 1): CREATE_MKEY(0x200) op_mod(0x0) failed, status limits exceeded(0x8)
 NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.
 RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment
@@ -36,6 +42,7 @@ Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error
 [12.1] nvidia: probe of 0000:b3:00.0 failed with error -1
 AssertionError: Torch not compiled with CUDA enabled
 RuntimeError: Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False.
+RuntimeError: Unable to initialize backend 'cuda': INTERNAL: no supported devices found for platform CUDA
 RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing use spawn
 ImportError: /lib/libc.so.6: version `GLIBC_2.32' not found (required by /opt/x.so)
 hipErrorNoBinaryForGpu: Unable to find code object for all current devices!
@@ -46,6 +53,7 @@ Memory access fault by GPU node-2 (Agent handle: 0x5591ab02d9d0) on address 0x7f
 [91.1] amdgpu 0000:c5:00.0: amdgpu: ring sdma0 timeout, signaled seq=26, emitted seq=27
 GPUassert: an illegal memory access was encountered kernel.cu 88
 nv-fabricmanager: request to query NVSwitch device information from NVSwitch driver failed with error
+nv-fabricmanager[3]: fabric manager NVIDIA GPU driver interface version 5.30 don't match with driver version 5.31.
 [90.1] EDAC MC0: 1 UE memory read error on CPU_SrcID#0_Ha#0_Chan#0_DIMM#0
 [90.1] mce: [Hardware Error]: CPU 3: Machine Check: 0 Bank 7: be00000000010091
 RuntimeError: launcher 'pdsh' not installed.
@@ -55,6 +63,7 @@ There are not enough slots available in the system to satisfy the 16 slots that 
 slurmstepd: error: execve(): /home/u/run.sh: Permission denied
 sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified
 srun: error: Unable to create step for job 123: Memory required by task is not available
+slurmstepd: error: pyxis:     [ERROR] Command not found: nvidia-container-cli, see https://github.com/NVIDIA/x
 srun: error: timeout waiting for task launch, started 3 of 4 tasks
 srun: error: Unable to confirm allocation for job 12: Zero Bytes were transmitted or received
 kex_exchange_identification: Connection closed by remote host
@@ -63,12 +72,15 @@ ConnectionError: Could not find any running Ray instance. Please specify the one
 torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError
 torch.distributed.elastic.rendezvous.api.RendezvousClosedError
 ValueError: host not found: Name or service not known
+MPID_nem_tcp_init(379).............: gethostbyname failed, node7 (errno 1)
 MaxRetryError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded
 [91.1] nfs: server filer1 not responding, still trying
 [91.1] LustreError: 11-0: scratch-OST0001-osc: operation ost_write to node failed: rc = -107
 [91.1] INFO: task python:1234 blocked for more than 120 seconds.
 [91.1] watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [python:1234]
 Warning  BackOff  2m  kubelet  Back-off restarting failed container trainer in pod job-worker-0
+slurmstepd: error: pyxis: container start failed with error code: 1
+Waiting in store based barrier to initialize process group for rank: 2, key: k:2 (world_size=8, worker_count=7)
 Warning  FailedMount  2m  kubelet  MountVolume.SetUp failed for volume "data": rpc error
 """.strip().splitlines()
 """One for each row, in its order."""

@@ -201,12 +201,22 @@ LIMIT_ROWS: Final[tuple[Message, ...]] = (
          "A node refused a step of Slurm, since the proof that it belongs to the job was too old.",
          "Compare the clocks of the nodes (chronyc tracking on each) and munge (munge -n | ssh NODE unmunge); slurmd "
          "that hangs on the node does the same.")),
+    _row("unreachable", r"ssh: Could not resolve hostname", NO_NAME),
+    _row("version", r"Invalid config blocking attribute value -2147483648", About("config",
+         "The NCCL that was loaded is older than the one that the program was built for: two are installed.",
+         "See which it loads (NCCL version in the log; ldd) and which are installed (pip list for nvidia-nccl-*, "
+         "ldconfig -p, LD_LIBRARY_PATH), and remove the older one or its folder.")),
+    _row("other", r"Could not find real path of /sys/class/pci_bus/", About("config",
+         "NCCL did not find the GPU on a PCI bus in /sys, which it needed in old versions: the node is WSL or a "
+         "virtual machine that shows none, or /sys is not there whole.",
+         "Use a newer NCCL, which goes on without it (a newer torch brings it); in a container or sandbox, mount "
+         "/sys.")),
     _row("usage", r"EADDRINUSE|[Aa]ddress already in use|errno: 98", About("config",
          "The port at which a process should listen is taken.",
          "See who has it (ss -ltnp 'sport = :PORT'): a rest of an earlier job, or another job on the node; choose "
          "another MASTER_PORT for each job.")),
-    _row("other", r"NCCL error .{0,300}(?:internal error|unhandled system error|unknown result)", About("unknown",
-         "A call of NCCL failed; the reason is in a warning of NCCL, which is not in this log.",
+    _row("other", r"NCCL (?:error|Error|failure) .{0,300}(?:internal error|unhandled system error|unknown result)",
+         About("unknown", "A call of NCCL failed; the reason is in a warning of NCCL, which is not in this log.",
          "Run again with NCCL_DEBUG=WARN and read what NCCL writes before this line.")),
     _row("oom", r"oom[-_]kill event|OOMKilled|: Out Of Memory$", About("config",
          "The job or its container used all memory of the host that it was given, and was killed.", MEMORY_LIMIT)),
@@ -221,6 +231,11 @@ LIMIT_ROWS: Final[tuple[Message, ...]] = (
          "Look on the node that is named for oom-kill (memory of the node, or the limit of the pod: kubectl describe "
          "pod shows OOMKilled) and segfault in the kernel log, and in Ray's log of that process "
          "(/tmp/ray/session_latest/logs/worker-*-PID.err).")),
+    _row("crash", r"ActorUnavailableError", About("unknown",
+         "A process of Ray could not be reached; Ray does not know whether it ended.",
+         "See whether it still runs (ray list actors). If not, look on its node for oom-kill in the kernel log and in "
+         "/tmp/ray/session_latest/logs; if so, open Ray's ports between the nodes, and keep other programs off them "
+         "(--min-worker-port, --max-worker-port).")),
     _row("remote", r"Node failure on \S", _NODE_LOST),
     _row("cancelled", r"DUE TO NODE FAILURE", _NODE_LOST),
     _row("timeout", r"failed to pass monitoredBarrier", About("symptom",

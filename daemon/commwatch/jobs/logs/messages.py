@@ -56,6 +56,20 @@ NO_SERVER: Final = About("config",
     "The program could not reach a server outside, from which it loads a model or data.",
     "Look at DNS, proxy (HTTPS_PROXY) and route of the node; or load the files beforehand and set HF_HUB_OFFLINE=1.",
 )  # fmt: skip
+_NO_REGISTRATION: Final = About("config",
+    "An RDMA adapter could not register the memory that it should send or receive, most often memory of a GPU.",
+    "Load nvidia_peermem (modprobe nvidia_peermem; lsmod shows it), or use a build that registers by DMA-BUF; take "
+    "expandable_segments:True out of PYTORCH_CUDA_ALLOC_CONF. If it is memory of the host: it was freed, or is a file "
+    "whose file system cannot be registered.")  # fmt: skip
+_NVSHMEM: Final = About("config", "NVSHMEM found no way between the GPUs: no P2P, and no transport over the network.",
+    "Read its lines before this one. Where neither nv_peer_mem nor nvidia_peermem was detected: modprobe "
+    "nvidia_peermem on each node, or a newer NVSHMEM, which finds it in other places. On EFA: "
+    "NVSHMEM_REMOTE_TRANSPORT=libfabric. On one node: nvidia-smi topo -p2p r shows which GPUs reach each other.",
+)  # fmt: skip
+_UCX: Final = About("config", "UCX has no transport that carries this kind of memory between the two processes.",
+    "Look at UCX_TLS and UCX_NET_DEVICES of both, also at what the image or the program sets: memory of a GPU needs "
+    "cuda_copy and cuda_ipc, between nodes also RDMA (ucx_info -d shows what there is). Without such a setting: "
+    "compare the versions (ucx_info -v, built with CUDA), and try a newer UCX.")  # fmt: skip
 NO_NAME: Final = About("config", "The name of a host could not be resolved.",
     "Try getent hosts NAME on the node that reports it; put the name into DNS or /etc/hosts of all nodes, or give "
     "MASTER_ADDR as an address. A pod's name is known once the pod and its service run.")  # fmt: skip
@@ -104,6 +118,15 @@ MESSAGES_SAID: Final[tuple[Message, ...]] = (
     _message("other", "Error: [Errno ", r"\[Errno (?:5|30|116)\]", _STORAGE),
     _message("ib_setup", "llocate memory", r"(?i)(?:register(?:ing)? memory|mr_reg\w{0,12}|reg_mr\w{0,12}).{0,120}"
              r"Cannot allocate memory", LOCKED_MEMORY),
+    _message("ib_setup", "Bad address", r"(?i)(?:register memory 0x|reg_mr).{0,200}Bad address", _NO_REGISTRATION),
+    _message("ib_setup", "not accessible, exi", r"\] Peer GPU \d{1,6} is not accessible, exiting", _NVSHMEM),
+    _message("ib_setup", "initialize any tra", r"Unable to initialize any transports", _NVSHMEM),
+    _message("ib_setup", "remote protocol for", r"cannot find remote protocol for: ", _UCX),
+    _message("ib_setup", "lane for local dev", r"failed to select lane for local device", _UCX),
+    _message("ib_remote_access", "RMA address ver", r"RMA address verification failed", About("peer",
+             "The other end of a transfer over EFA refused its address or key: no memory is registered there for it.",
+             "Look at the program or plugin that registers the memory of the other end: it was freed, or registered "
+             "anew, or the key does not reach this end whole. Try a newer version of it and of libfabric.")),
     _message("ib_setup", "mlx5_cmd_", r"mlx5_cmd_\w{1,12}.{0,120}status (?:limits exceeded|no resources)", About(
              "host", "The adapter refused to make another object for a process (a memory key, a queue): all that its "
              "firmware has are taken.",
@@ -128,6 +151,11 @@ MESSAGES_SAID: Final[tuple[Message, ...]] = (
              "The process sees no GPU, or torch was installed without CUDA.",
              "Compare nvidia-smi -L inside the job with what it was given, and look at torch.version.cuda: None is a "
              "build without CUDA.")),
+    _message("cuda", "supported devices fo", r"no supported devices found for platform CUDA", About("config",
+             "XLA could start none of the GPUs: the process sees none, or their memory was taken.",
+             "Compare nvidia-smi -L and CUDA_VISIBLE_DEVICES in each task with what Slurm gave it (--gpus-per-task and "
+             "--gpu-bind; jax.distributed takes local_device_ids), and look in nvidia-smi who holds their memory "
+             "(XLA_PYTHON_CLIENT_PREALLOCATE=false lets processes share it).")),
     _message("usage", "in forked subprocess", r"Cannot re-initialize CUDA in forked subprocess", About("program",
              "A process was forked after CUDA had started in its parent.",
              "Start workers with the method spawn (multiprocessing.set_start_method, VLLM_WORKER_MULTIPROC_METHOD), or "
@@ -159,6 +187,10 @@ MESSAGES_SAID: Final[tuple[Message, ...]] = (
              "The fabric manager found no NVSwitch that it may set up.",
              "On a node without NVSwitches (nvidia-smi topo -m) disable the service. With them: the driver or the "
              "virtual machine does not show them; on B200 and newer load mlx5_ib and ib_umad, and run NVLSM.")),
+    _message("nvls", "driver interface ver", r"driver interface version \S{1,24} don't match with driver", About(
+             "config", "The fabric manager is of another version than the NVIDIA driver, and does not start.",
+             "Install nvidia-fabricmanager in exactly the version of the driver that is loaded "
+             "(/proc/driver/nvidia/version); if the driver was upgraded since the node started, reboot it.")),
     _message("other", "EDAC ", r"\bEDAC \S{1,12}: .{0,12}\bUE\b", About("host",
              "Memory of the host held data that could not be corrected.",
              "Drain the node and have the module replaced that the line names (DIMM); see ras-mc-ctl --errors.")),
@@ -189,6 +221,10 @@ MESSAGES_SAID: Final[tuple[Message, ...]] = (
     _message("usage", "create step for job", r"Unable to create step for job \d{1,12}: ", About("config",
              "Slurm refused a step of the job; the line says why.",
              "Compare what srun asks for with what the job has (scontrol show job): memory, CPUs, GPUs.")),
+    _message("usage", "Command not found: ", r"\[ERROR\] Command not found: \S", About("config",
+             "A program that enroot or one of its hooks needs is not installed on the node; the line names it.",
+             "Install it on all nodes, in the PATH of slurmd; nvidia-container-cli comes with "
+             "libnvidia-container-tools.")),
     _message("timeout", "task launch", r"timeout waiting for task launch", About("host",
              "A node did not start its processes in time.",
              "Look at slurmd of the nodes that did not answer (scontrol show node, its log) and at their file "
@@ -215,6 +251,7 @@ MESSAGES_SAID: Final[tuple[Message, ...]] = (
              "Look at the logs of the other nodes: one ended first. Start all again with a new --rdzv_id.")),
     _message("socket", "Error: ", r"Error: .{0,80}(?:Name or service not known|Temporary failure in name resol)",
              NO_NAME),
+    _message("socket", "gethostbyname failed", r"gethostbyname failed, \S{1,255} \(errno ", NO_NAME),
     _message("socket", "Max retries", r"HTTPSConnectionPool\(host='[^']{1,255}'.{0,80}Max retries exceeded", NO_SERVER),
 )  # fmt: skip
 """The answer is certain."""
@@ -231,6 +268,15 @@ SIGNS_SAID: Final[tuple[Message, ...]] = (
     _message("crash", "Back-off", r"Back-off restarting failed container", About("unknown",
              "A container ended again and again, each time after its start.",
              "Read its last words: kubectl logs POD --previous, and kubectl describe pod for its exit code.")),
+    _message("usage", "container start fail", r"pyxis: container start failed", About("config",
+             "Pyxis could not start the container of the job.",
+             "Read the lines of enroot after this one: they name the hook of /etc/enroot/hooks.d, the mount or the "
+             "file that failed.")),
+    _message("timeout", "ore based barrier to", r"Waiting in store based barrier to initialize", About("symptom",
+             "Not all processes came to the barrier with which torch begins; the line counts those that did "
+             "(worker_count or num_workers_joined) of world_size.",
+             "See which ranks do not write this line, and look at their logs, or at their stacks if they run "
+             "(py-spy dump --pid PID).")),
     _message("waiting", "FailedMount", r"\bFailedMount\b", About("config",
              "A volume of the pod could not be mounted on its node.",
              "Read kubectl describe pod, and look at the storage's driver on that node.")),

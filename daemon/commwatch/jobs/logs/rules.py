@@ -38,6 +38,8 @@ _MESSAGES: tuple[tuple[Category, str], ...] = (
     ("ib_setup", r"NET/OFI (?!Request).{0,300}(?:[Ff]ail|[Uu]nable|[Cc]ould ?n[o']t|RC: -?\d)"),
     ("ib_other", r"Got CQE with error|NET/OFI Request .{0,200}completed with error"),
     ("dup_gpu", r"Duplicate GPU detected|Multiple [Rr]anks (?:detected using|are using) the same GPU"),
+    # The mark of newer versions for a setting that nobody made, which the older one that was loaded takes for a value.
+    ("version", r"Invalid config blocking attribute value -2147483648"),
     ("version", r"[Mm]ismatched? .{0,40}[Vv]ersion|[Vv]ersion mismatch"),
     ("mnnvl", r"\bMNNVL\b|\bIMEX\b"),
     ("nvls", r"NVLink SHARP|\bNVLS\b|[Mm]ulticast"),
