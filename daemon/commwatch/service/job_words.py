@@ -14,8 +14,11 @@ from typing import Final
 from commwatch.jobs.evidence import JobEvidence, SuspectedJob, first_gpu
 from commwatch.jobs.flight_recorder.report import JobVerdict
 from commwatch.jobs.flight_recorder.tracker import FlightRecorderVerdicts
-from commwatch.jobs.flight_recorder.verdict import CLOCKS_SECONDS, KNOWN_OPERATIONS, Verdict
+from commwatch.jobs.flight_recorder.verdict import CLOCKS_SECONDS, KNOWN_OPERATIONS, Verdict, ranks_text
 from commwatch.jobs.inspector.tracker import GROUP as INSPECTOR
+from commwatch.jobs.logs.categories import CATEGORIES, SIDES
+from commwatch.jobs.logs.culprit import Finding, first_culprit
+from commwatch.jobs.logs.tracker import JobLogs, category_of
 from commwatch.jobs.ranks import RANKS_MAX
 from commwatch.jobs.settings.plan import JobSettings
 from commwatch.jobs.stuck import StuckJobs
@@ -34,18 +37,21 @@ _MOST_RANKS: Final = 4
 """Of a job that metrics name."""
 _LONGEST: Final = 400
 """Characters of a word."""
+_MOST_CALLS: Final = 4
+"""That a word names of those that timed out."""
 _MOST_GPUS: Final = 8
 """That a word names."""
 
 
 class JobWords:
-    """The words of Flight Recorder, Inspector and RAS on each job that is suspected now.
+    """The words of Flight Recorder, Inspector, logs and RAS on each job that is suspected now.
 
     Args:
         store: knows the processes on the GPUs, and what Inspector's files say.
         stuck: knows the suspected jobs.
         dumps: has the verdicts on the dumps of Flight Recorders.
-        settings: knows ranks of processes, and where their dumps are.
+        logs: has the last errors in the logs of jobs.
+        settings: knows ranks of processes, and where their dumps and logs are.
         ras: has the answers of RAS; None where it is not asked.
         procfs: where the processes show their users.
         monotonic: seconds.
@@ -56,6 +62,7 @@ class JobWords:
         store: Store,
         stuck: StuckJobs,
         dumps: FlightRecorderVerdicts,
+        logs: JobLogs,
         settings: JobSettings,
         ras: JobRas | None,
         procfs: Path,
@@ -65,6 +72,7 @@ class JobWords:
         self._store = store
         self._stuck = stuck
         self._dumps = dumps
+        self._logs = logs
         self._settings = settings
         self._ras = ras
         self._procfs = procfs
@@ -81,16 +89,17 @@ class JobWords:
         for job in self._stuck.suspected(self._monotonic()):
             if job.ranks:
                 found = self._verdict_on(job, now)
-                words[first_gpu(job)] = tuple(self._on(job, found))
+                words[first_gpu(job)] = tuple(self._on(job, found, now))
                 if found is not None and found[1]:
                     shown.update(_named_ranks(job, found[0].verdict))
         self._store.show(GROUP, "", shown, self._monotonic())
         return words
 
-    def _on(self, job: SuspectedJob, found: tuple[JobVerdict, bool] | None) -> Iterator[JobEvidence]:
+    def _on(self, job: SuspectedJob, found: tuple[JobVerdict, bool] | None, now: float) -> Iterator[JobEvidence]:
         if found is not None:
             yield self._word_of(*found, job)
         yield from self._inspector(job)
+        yield from self._log(job, now)
         yield from self._answer_of_ras(job)
 
     # --- Flight Recorder ---
@@ -111,9 +120,7 @@ class JobWords:
         user = self._user(pids)
         found = [one for one in current if one.owner == user and one.series not in self._series(others)]
         if own := self._series(pids):
-            # Processes without a launcher count as one job, and may be several.
-            is_one = len(own) == 1 or all(self._store.jobs.get(pid) for pid in pids)
-            found = [one for one in found if one.series in own] if is_one else []
+            found = [one for one in found if one.series in own] if self._is_one(pids, own) else []
         elif len({one.series for one in found}) > 1 or user in map(self._read_user, others):
             found = []  # they may be of another job of this user
         return (found[0], bool(own)) if found else None
@@ -139,6 +146,10 @@ class JobWords:
         places = (self._settings.places.get(pid) for pid in pids)
         return {one.dumps for one in places if one is not None and one.dumps}
 
+    def _is_one(self, pids: Collection[int], names: Collection[str]) -> bool:
+        """Whether all that processes write is of one job: those without a launcher count as one, and may be several."""
+        return len(names) == 1 or all(self._store.jobs.get(pid) for pid in pids)
+
     def _user(self, pids: Collection[int]) -> int | None:
         """The user of all processes of a job that have not ended; None where there are several, or it is not known."""
         users = {user for pid in sorted(pids)[:RANKS_MAX] if (user := self._read_user(pid)) is not None}
@@ -147,6 +158,39 @@ class JobWords:
     def _read_user(self, pid: int) -> int | None:
         users = files.parse_users(files.read_if_there(f"{self._procfs}/{pid}/status"))
         return None if users is None else users.real
+
+    # --- logs ---
+
+    def _log(self, job: SuspectedJob, now: float) -> Iterator[JobEvidence]:
+        """The likeliest cause and the time-outs in what was read since the last payload of the job's own logs."""
+        pids = {one.pid for one in job.ranks}
+        others = {pid for these in self._store.occupants.values() for pid in these} - pids
+        own = self._logs_of(pids) - self._logs_of(others)
+        monotonic = self._monotonic()
+        found = self._logs.errors_since(monotonic - job.seconds, own) if self._is_one(pids, own) else []
+        errors = [one.errors for one in found]
+        words, parts = list[str](), set[str]()
+        cause = first_culprit(Finding(category_of(one)) for one in errors)
+        if cause is not None and SIDES[cause] not in ("symptom", "unknown"):
+            here = {port.partition(":")[0] for port in self._store.group("rdma") if port}
+            parts = {one.hca for one in errors if category_of(one) == cause} & here
+            devices = f" ({', '.join(sorted(parts))})" if parts else ""
+            words.append(f"{CATEGORIES[cause].happened.rstrip('.')}{devices}")
+        calls: dict[str, set[int]] = {}
+        for one in errors:
+            if one.rank is not None and one.call:  # else it can be the rank that did not come
+                calls.setdefault(one.call, set()).add(one.rank)
+        for call, ranks in list(calls.items())[:_MOST_CALLS]:
+            words.append(f"{ranks_text(ranks)} timed out in {printable(call)}")
+        if words:
+            since, read = (now - monotonic + at for at in (found[0].first, max(one.last for one in found)))
+            words[0] = f"job log (read {time_of_day(read)}): {words[0]}"
+            yield JobEvidence("log", "; ".join(words), tuple(sorted(parts)), since)
+
+    def _logs_of(self, pids: Collection[int]) -> set[str]:
+        """Identities of the logs of some processes, as far as they are known."""
+        places = (self._settings.places.get(pid) for pid in pids)
+        return {log for one in places if one is not None for log in one.logs}
 
     # --- Inspector and RAS ---
 

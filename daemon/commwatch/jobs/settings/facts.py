@@ -57,6 +57,8 @@ class ProcessSettings:
     dumps: str = ""
     """Where its Flight Recorder writes, see ``flight_recorder.files.series_of``; empty where it is the default of its
     torch, or not known."""
+    logs: tuple[str, ...] = ()
+    """Identities of the files that it writes its messages into, see ``logs.files.identity_of``, as far as known."""
 
 
 @dataclass(frozen=True, slots=True)
