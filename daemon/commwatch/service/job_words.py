@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from commwatch.jobs.evidence import JobEvidence, SuspectedJob, first_gpu
-from commwatch.jobs.flight_recorder.report import JobVerdict
+from commwatch.jobs.flight_recorder.report import JobVerdict, is_of_pause, word_on
 from commwatch.jobs.flight_recorder.tracker import FlightRecorderVerdicts
-from commwatch.jobs.flight_recorder.verdict import CLOCKS_SECONDS, KNOWN_OPERATIONS, Verdict, ranks_text
+from commwatch.jobs.flight_recorder.verdict import KNOWN_OPERATIONS, Verdict, ranks_text
 from commwatch.jobs.inspector.tracker import GROUP as INSPECTOR
 from commwatch.jobs.logs.categories import CATEGORIES, SIDES
 from commwatch.jobs.logs.culprit import Finding, first_culprit
@@ -35,8 +35,6 @@ _OPERATIONS: Final = KNOWN_OPERATIONS | {"send", "recv"}
 """Values of a label; a job can write any name."""
 _MOST_RANKS: Final = 4
 """Of a job that metrics name."""
-_LONGEST: Final = 400
-"""Characters of a word."""
 _MOST_CALLS: Final = 4
 """That a word names of those that timed out."""
 _MOST_GPUS: Final = 8
@@ -97,7 +95,10 @@ class JobWords:
 
     def _on(self, job: SuspectedJob, found: tuple[JobVerdict, bool] | None, now: float) -> Iterator[JobEvidence]:
         if found is not None:
-            yield self._word_of(*found, job)
+            verdict, is_own = found
+            places = self._settings.places if is_own else {}
+            whose = "" if is_own else ", of this user; whether of this job is not known"
+            yield word_on(job, verdict, {pid: one.rank for pid, one in places.items()}, whose)
         yield from self._inspector(job)
         yield from self._log(job, now)
         yield from self._answer_of_ras(job)
@@ -107,12 +108,7 @@ class JobWords:
     def _verdict_on(self, job: SuspectedJob, now: float) -> tuple[JobVerdict, bool] | None:
         """The likeliest verdict that counts, and whether it is known to be on this job; None without one."""
         payload = now - job.seconds
-        current = [
-            one
-            for one in self._dumps.latest
-            # Clocks of nodes differ, and a program calls its operations before the data of earlier ones has moved.
-            if payload <= one.taken <= now + CLOCKS_SECONDS and one.verdict.since >= payload - CLOCKS_SECONDS
-        ]
+        current = [one for one in self._dumps.latest if is_of_pause(one, payload, now)]
         if not current:
             return None
         pids = {one.pid for one in job.ranks}
@@ -124,22 +120,6 @@ class JobWords:
         elif len({one.series for one in found}) > 1 or user in map(self._read_user, others):
             found = []  # they may be of another job of this user
         return (found[0], bool(own)) if found else None
-
-    def _word_of(self, one: JobVerdict, is_own: bool, job: SuspectedJob) -> JobEvidence:
-        whose = "" if is_own else ", of this user; whether of this job is not known"
-        doubt = "" if one.verdict.is_certain else " (not certain)"
-        detail = printable(one.verdict.detail).rstrip(".")
-        if len(detail) > _LONGEST:
-            detail = f"{detail[:_LONGEST]}…"
-        places = {
-            (place.rank, rank.gpu, rank.address)
-            for rank in job.ranks
-            if (place := self._settings.places.get(rank.pid)) is not None and place.rank in one.verdict.ranks and is_own
-        }
-        named = sorted((rank, gpu, address) for rank, gpu, address in places if rank is not None)[:_MOST_GPUS]
-        where = "".join(f"; rank {rank} is on GPU{gpu}" for rank, gpu, _ in named)
-        words = f"Flight Recorder (dump {time_of_day(one.taken)}{whose}): {detail}{doubt}{where}"
-        return JobEvidence("flight_recorder", words, tuple(address for _, _, address in named), one.verdict.since)
 
     def _series(self, pids: Collection[int]) -> set[str]:
         """Where the dumps of some processes are, as far as it is known."""

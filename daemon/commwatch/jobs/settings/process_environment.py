@@ -188,10 +188,11 @@ def _read_process(
         found = RootedFiles(root, start) if root is not None else None
         home = kept.get("HOME", "")
         version, dumps = None, ""
+        dump_path = next((kept[name] for name in _DUMPS if kept.get(name)), "")
         if found is not None:
             home = _home_of(found, _user_id(folder)) or home
             version = _nccl_version(folder, found)
-            dumps = _dumps(kept, found)
+            dumps = _dumps(dump_path, found)
         settings = _settings(pid, kept, known, found, home)
         logs = _logs(pid, folder, settings, found)
     finally:
@@ -207,7 +208,7 @@ def _read_process(
         job=job, single_node=single_node, nccl_version=version,
         malformed=settings.malformed, files_not_read=settings.files_not_read, missing_files=settings.missing_files,
         interfaces=_interfaces(folder) if namespace and own_namespace and namespace != own_namespace else None,
-        network_namespace=namespace, dumps=dumps, logs=logs,
+        network_namespace=namespace, dump_path=dump_path, dumps=dumps, logs=logs,
     )  # fmt: skip
 
 
@@ -352,8 +353,7 @@ def _home_of(found: RootedFiles, user: int | None) -> str:
     return ""
 
 
-def _dumps(variables: Mapping[str, str], found: RootedFiles) -> str:
-    path = next((variables[name] for name in _DUMPS if variables.get(name)), "")
+def _dumps(path: str, found: RootedFiles) -> str:
     folder, _, prefix = path.rpartition("/")
     if not path.startswith("/") or prefix[-1:].isdigit():  # a rank behind a digit cannot be told from the name
         return ""
