@@ -147,8 +147,10 @@ def test_one_story_of_all_sources(story: Story) -> None:
     """Who did not arrive, on which GPU, in which operation; in the order of trust."""
     story.audit("a", "a", "a", "a", logs=[["l"]] * 4)
     story.dump(story.judged())
+    story.log(replace(RETRY, category="remote"), at=10.0)
     story.log(RETRY)
     story.log(*(timeout(rank) for rank in range(3)), at=100.0)
+    story.log(replace(RETRY, category="other"), at=110.0)
     story.inspect(ProcessReport(PIDS[2], True, owner=USER, newest_age=95.0))
     story.word = RasWord("differ", 4, 1, troubles=(Trouble(4, missing=(3,), behind=(1,), operation="all_reduce"),),
                          behind_pids=(PIDS[1],))  # fmt: skip

@@ -7,7 +7,7 @@ then says; and it is no older than the last payload of the job. It is evidence a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,9 +16,9 @@ from commwatch.jobs.flight_recorder.report import JobVerdict, is_of_pause, word_
 from commwatch.jobs.flight_recorder.tracker import FlightRecorderVerdicts
 from commwatch.jobs.flight_recorder.verdict import KNOWN_OPERATIONS, Verdict, ranks_text
 from commwatch.jobs.inspector.tracker import GROUP as INSPECTOR
-from commwatch.jobs.logs.categories import CATEGORIES, SIDES
+from commwatch.jobs.logs.categories import CATEGORIES, SIDES, Side
 from commwatch.jobs.logs.culprit import Finding, first_culprit
-from commwatch.jobs.logs.tracker import JobLogs, category_of
+from commwatch.jobs.logs.tracker import JobLogs, LastErrors, category_of
 from commwatch.jobs.ranks import RANKS_MAX
 from commwatch.jobs.settings.plan import JobSettings
 from commwatch.jobs.stuck import StuckJobs
@@ -37,6 +37,8 @@ _MOST_RANKS: Final = 4
 """Of a job that metrics name."""
 _MOST_CALLS: Final = 4
 """That a word names of those that timed out."""
+_NO_CAUSE: Final[Collection[Side]] = ("symptom", "unknown")
+"""Sides of errors that name no cause."""
 _MOST_GPUS: Final = 8
 """That a word names."""
 
@@ -148,24 +150,20 @@ class JobWords:
         own = self._logs_of(pids) - self._logs_of(others)
         monotonic = self._monotonic()
         found = self._logs.errors_since(monotonic - job.seconds, own) if self._is_one(pids, own) else []
-        errors = [one.errors for one in found]
-        words, parts = list[str](), set[str]()
-        cause = first_culprit(Finding(category_of(one)) for one in errors)
-        if cause is not None and SIDES[cause] not in ("symptom", "unknown"):
-            here = {port.partition(":")[0] for port in self._store.group("rdma") if port}
-            parts = {one.hca for one in errors if category_of(one) == cause} & here
-            devices = f" ({', '.join(sorted(parts))})" if parts else ""
-            words.append(f"{CATEGORIES[cause].happened.rstrip('.')}{devices}")
-        calls: dict[str, set[int]] = {}
-        for one in errors:
-            if one.rank is not None and one.call:  # else it can be the rank that did not come
-                calls.setdefault(one.call, set()).add(one.rank)
-        for call, ranks in list(calls.items())[:_MOST_CALLS]:
-            words.append(f"{ranks_text(ranks)} timed out in {printable(call)}")
-        if words:
-            since, read = (now - monotonic + at for at in (found[0].first, max(one.last for one in found)))
-            words[0] = f"job log (read {time_of_day(read)}): {words[0]}"
-            yield JobEvidence("log", "; ".join(words), tuple(sorted(parts)), since)
+        cause = first_culprit(Finding(category_of(one.errors)) for one in found)
+        of_cause = [
+            one for one in found if (known := category_of(one.errors)) == cause and SIDES[known] not in _NO_CAUSE
+        ]
+        # Without a call, the rank can be the one that did not come.
+        timed_out = [one for one in found if one.errors.rank is not None and one.errors.call]
+        if not (named := [*of_cause, *timed_out]):
+            return
+        here = {port.partition(":")[0] for port in self._store.group("rdma") if port}
+        parts = sorted({one.errors.hca for one in of_cause} & here)
+        words = [*_cause_in_words(of_cause, parts), *_time_outs_in_words(timed_out)]
+        since = now - monotonic + min(one.first for one in named)
+        read = now - monotonic + max(one.last for one in named)
+        yield JobEvidence("log", f"job log (read {time_of_day(read)}): {'; '.join(words)}", tuple(parts), since)
 
     def _logs_of(self, pids: Collection[int]) -> set[str]:
         """Identities of the logs of some processes, as far as they are known."""
@@ -195,6 +193,21 @@ class JobWords:
         behind = sorted({(one.gpu, one.address) for one in job.ranks if one.pid in word.behind_pids})[:_MOST_GPUS]
         where = f" (on this node: {', '.join(f'GPU{gpu}' for gpu, _ in behind)})" if behind else ""
         yield JobEvidence("ras", f"{printable(word.words)}{where}", tuple(address for _, address in behind))
+
+
+def _cause_in_words(found: Sequence[LastErrors], devices: Sequence[str]) -> Iterator[str]:
+    for one in found[:1]:
+        happened = CATEGORIES[category_of(one.errors)].happened.rstrip(".")
+        yield f"{happened} ({', '.join(devices)})" if devices else happened
+
+
+def _time_outs_in_words(found: Sequence[LastErrors]) -> Iterator[str]:
+    calls: dict[str, set[int]] = {}
+    for one in found:
+        if one.errors.rank is not None:
+            calls.setdefault(one.errors.call, set()).add(one.errors.rank)
+    for call, ranks in list(calls.items())[:_MOST_CALLS]:
+        yield f"{ranks_text(ranks)} timed out in {printable(call)}"
 
 
 def _named_ranks(job: SuspectedJob, verdict: Verdict) -> Iterator[tuple[Series, Value]]:
