@@ -101,6 +101,10 @@ class LogErrors:
     """RDMA device that they name; empty: none."""
     rank: Annotated[int, Meta(ge=0, le=2**31)] | None = None
     """That wrote them, of time-outs; None where they name none."""
+    call: Word = ""
+    """Of the first of these time-outs the operation and its number: ``ALLREDUCE 1042``; empty where it names none."""
+    log: Word = ""
+    """Identity of the log, see ``jobs.logs.files.identity_of``; empty where lines of several logs are counted."""
     fallback: Word = ""
     """One of ``jobs.logs.fallbacks.FALLBACKS``: the log shows that a job left a faster transport, which is counted by
     itself and is no error; empty of errors."""

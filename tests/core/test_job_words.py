@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,15 @@ from commwatch.jobs.flight_recorder.tracker import FlightRecorderVerdicts
 from commwatch.jobs.flight_recorder.verdict import CLOCKS_SECONDS, Verdict
 from commwatch.jobs.inspector.report import InspectorReport, ProcessReport
 from commwatch.jobs.inspector.tracker import JobInspector
+from commwatch.jobs.logs.source import LOOK_SECONDS, NcclLogsSource
+from commwatch.jobs.logs.tracker import JobLogs, JobLogsState
 from commwatch.jobs.ras import RasWord, Trouble
 from commwatch.jobs.settings.audit import audit_processes
 from commwatch.jobs.settings.facts import NodeFacts
 from commwatch.jobs.settings.plan import JobSettings
 from commwatch.jobs.settings.records import AuditRecord, JobProcess
 from commwatch.node.run import Outcome
+from commwatch.readings import LogErrors
 from commwatch.service.api import Answers
 from commwatch.service.job_ras import JobRas
 from commwatch.service.job_words import JobWords
@@ -48,6 +52,12 @@ VERDICT = Verdict(
 )  # fmt: skip
 DETAIL = VERDICT.detail[:-1]
 UNKNOWN = ", of this user; whether of this job is not known"
+RETRY = LogErrors("ib_retry", True, 1, "/log/job.log", "NCCL WARN NET/IB : Got completion", "mlx5_0", log="l")
+GIVEN_UP = "An RDMA transfer was given up, because the other end never answered"
+
+
+def timeout(rank: int | None, call: str = "ALLREDUCE 1042", log: str = "l") -> LogErrors:
+    return LogErrors("timeout", True, 1, "/log/job.log", "Watchdog caught", rank=rank, call=call, log=log)
 
 
 class Story:
@@ -66,12 +76,13 @@ class Story:
         """Monotonic seconds."""
         node.stops(120)
         self.dumps = FlightRecorderVerdicts(node.store)
+        self.logs = JobLogs(JobLogsState(), node.store)
         self.settings = JobSettings(node.store, list, lambda seconds: None)
         self.inspector = JobInspector(node.store, procfs)
         self.word = RasWord("agree", ranks=4, communicators=1)
         self.ras = JobRas(node.store, shipped(), str(procfs), lambda: node.now, self._ask)
         self.words = JobWords(
-            node.store, node.tracker, self.dumps, self.settings, self.ras, procfs, lambda: self.node.now
+            node.store, node.tracker, self.dumps, self.logs, self.settings, self.ras, procfs, lambda: self.node.now
         )
 
     async def _ask(self, *_: Any, **__: Any) -> Answer:
@@ -91,12 +102,20 @@ class Story:
     def dump(self, *verdicts: JobVerdict) -> None:
         self._take(self.dumps, "flight_recorder", verdicts)
 
-    def audit(self, *series: str) -> None:
-        """The audit knows where the dumps of each process are; empty where it does not."""
-        places = tuple(JobProcess(pid, rank, one) for rank, (pid, one) in enumerate(zip(PIDS, series, strict=True)))
+    def audit(self, *series: str, logs: Sequence[Sequence[str]] = ((),) * len(PIDS)) -> None:
+        """The audit knows where the dumps of each process are, and its logs; empty where it does not."""
+        places = tuple(
+            JobProcess(pid, rank, one, tuple(own))
+            for rank, (pid, one, own) in enumerate(zip(PIDS, series or [""] * len(PIDS), logs, strict=True))
+        )
         jobs = self.node.store.jobs
         self._take(self.settings, "nccl_settings", AuditRecord(processes=places))
         self.node.store.jobs = jobs
+
+    def log(self, *errors: LogErrors, at: float = 30.0) -> None:
+        """Errors are read in logs so many seconds after the last payload."""
+        found = replace(collected({}), log_errors=list(errors))
+        self.logs.on_batch(Outcome(collector("nccl_logs"), found, time=self.payload + at))
 
     def inspect(self, *reports: ProcessReport) -> None:
         for index, slot in enumerate(SLOTS):
@@ -126,8 +145,12 @@ def two(tmp_path: Path) -> Story:
 
 def test_one_story_of_all_sources(story: Story) -> None:
     """Who did not arrive, on which GPU, in which operation; in the order of trust."""
-    story.audit("a", "a", "a", "a")
+    story.audit("a", "a", "a", "a", logs=[["l"]] * 4)
     story.dump(story.judged())
+    story.log(replace(RETRY, category="remote"), at=10.0)
+    story.log(RETRY)
+    story.log(*(timeout(rank) for rank in range(3)), at=100.0)
+    story.log(replace(RETRY, category="other"), at=110.0)
     story.inspect(ProcessReport(PIDS[2], True, owner=USER, newest_age=95.0))
     story.word = RasWord("differ", 4, 1, troubles=(Trouble(4, missing=(3,), behind=(1,), operation="all_reduce"),),
                          behind_pids=(PIDS[1],))  # fmt: skip
@@ -136,11 +159,12 @@ def test_one_story_of_all_sources(story: Story) -> None:
     assert [one.words for one in evidence] == [
         f"Flight Recorder (dump 10:57:30 UTC): {DETAIL}; rank 3 is on GPU3",
         "Inspector: newest record 95 s ago",
+        f"job log (read 10:58:40 UTC): {GIVEN_UP} (mlx5_0); ranks 0-2 timed out in ALLREDUCE 1042",
         "RAS: rank 3 of 4 does not answer; rank 1 of 4 has launched fewer all_reduce than the others "
         "(on this node: GPU1)",
     ]
-    assert [one.parts for one in evidence] == [(SLOTS[3],), (), (SLOTS[1],)]
-    assert evidence[0].since == EPOCH + story.payload
+    assert [one.parts for one in evidence] == [(SLOTS[3],), (), ("mlx5_0",), (SLOTS[1],)]
+    assert [one.since for one in evidence] == [EPOCH + story.payload, None, EPOCH + story.payload + 30, None]
 
 
 def test_from_the_dumps_and_environments_to_the_words(story: Story, tmp_path: Path) -> None:
@@ -330,9 +354,126 @@ def test_that_ras_was_not_asked_or_is_another_jobs_is_no_evidence(story: Story, 
 
 
 def test_without_ras_nothing_is_said_of_it(story: Story) -> None:
-    words = JobWords(story.node.store, story.node.tracker, story.dumps, story.settings, None, story.node.procfs,
-                     lambda: story.node.now)  # fmt: skip
+    words = JobWords(story.node.store, story.node.tracker, story.dumps, story.logs, story.settings, None,
+                     story.node.procfs, lambda: story.node.now)  # fmt: skip
     assert words.words(EPOCH + story.node.now) == {SLOTS[0]: ()}
+
+
+# --- logs ---
+
+
+def test_from_the_logs_and_environments_to_the_words(
+    story: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job is in a container, where NCCL writes a file for each process; its output goes into a file of the node."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "node1.example")
+    container, output = tmp_path / "container", tmp_path / "output.log"
+    (container / "logs").mkdir(parents=True)
+    output.touch()
+    names = [str(output), f"{container}/logs/%h.%p.log"]
+    source = NcclLogsSource(names, host="node1", monotonic=lambda: story.node.now)
+    source.collect("nccl_logs")
+    story.node.now += LOOK_SECONDS
+    table = ProcessTable(story.node.procfs)
+    for rank, pid in enumerate(PIDS):
+        table.add(pid, {"NCCL_DEBUG_FILE": "/logs/%h.%p.log"}, rank=rank)
+        (table.root / f"{pid}/root").rmdir()
+        (table.root / f"{pid}/root").symlink_to(container)
+        (table.root / f"{pid}/status").write_text(f"Uid:\t0\t0\t0\t0\nNSpid:\t{pid}\t{pid - 100}\n")
+        (table.root / f"{pid}/fd").mkdir()
+        (table.root / f"{pid}/fd/2").symlink_to(output)
+        (container / f"logs/node1.{pid - 100}.log").write_text(
+            "node1:2:77 [1] transport/net_ib.cc:1296 NCCL WARN NET/IB : Got completion from peer 10.0.0.1<4800> with "
+            "status=12 opcode=0 len=0 vendor err 129 (Recv) hca mlx5_0\n"
+            if rank == 1
+            else "NCCL version 2.28.9\n"
+        )
+    output.write_text("".join(
+        f"[rank{rank}]:[E] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1042, OpType=ALLREDUCE, "
+        "NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600056 milliseconds before timing out.\n"
+        for rank in (0, 1, 2)
+    ))  # fmt: skip
+    (container / "logs/node1.7.log").write_text("node1:7:7 [0] NCCL WARN Cuda failure 'out of memory'\n")  # another's
+    story._take(story.settings, "nccl_settings", audit_processes(PIDS, NodeFacts(), table.root))
+    story.log(*source.collect("nccl_logs").log_errors)
+    assert story.said() == [f"job log (read 10:57:30 UTC): {GIVEN_UP} (mlx5_0); ranks 0-2 timed out in ALLREDUCE 1042"]
+
+
+@pytest.mark.parametrize("name", ["/dev/stderr", "/proc/self/fd/2", "stderr", "/logs/none.log"])
+def test_a_name_that_leads_to_no_file_of_a_process_is_no_log(name: str, story: Story, tmp_path: Path) -> None:
+    """Of what a reader would open under that name, too."""
+    table = ProcessTable(story.node.procfs)
+    table.add(PIDS[0], {"NCCL_DEBUG_FILE": name}, rank=0)
+    (table.root / f"{PIDS[0]}/root").rmdir()
+    (table.root / f"{PIDS[0]}/root").symlink_to("/")
+    processes = audit_processes(PIDS[:1], NodeFacts(), table.root).processes
+    assert processes == (JobProcess(PIDS[0], 0),)
+
+
+@pytest.mark.parametrize(
+    ("logs", "launched", "says"),
+    [
+        (["l", "l", "l", "l"], True, True), (["", "", "", "l"], True, True), (["a", "b", "c", "l"], True, True),
+        (["l", "l", "l", "l"], False, True), (["a", "b", "c", "l"], False, False), (["", "", "", ""], True, False),
+        (["other"] * 4, True, False),
+    ],
+    ids=["one log", "of one rank", "one each", "one, launchers not known", "one each, launchers not known",
+         "not known", "another log"],
+)  # fmt: skip
+def test_a_log_counts_for_the_job_that_writes_it(story: Story, logs: list[str], launched: bool, says: bool) -> None:
+    story.audit(logs=[[one] if one else [] for one in logs])
+    if not launched:
+        story.node.store.jobs = {}
+    story.log(RETRY)
+    assert bool(story.said()) is says
+
+
+@pytest.mark.parametrize(("logs", "says"), [("llxx", [True, False]), ("xxll", [False, True]), ("llll", [False, False])])
+def test_the_log_of_another_job_is_not_used(two: Story, logs: str, says: list[bool]) -> None:
+    """Nor one that two jobs write into."""
+    two.audit(logs=[[one] for one in logs])
+    two.log(RETRY)
+    assert [bool(two.said(gpu)) for gpu in (0, 2)] == says
+
+
+@pytest.mark.parametrize(("at", "says"), [(-1.0, False), (0.0, True), (120.0, True)])
+def test_a_line_that_was_read_before_the_last_payload_says_nothing(story: Story, at: float, says: bool) -> None:
+    story.audit(logs=[["l"]] * 4)
+    story.log(RETRY, at=at)
+    assert bool(story.said()) is says
+
+
+@pytest.mark.parametrize(
+    ("errors", "words"),
+    [
+        ([replace(RETRY, hca="mlx5_9")], GIVEN_UP),
+        ([replace(RETRY, hca="")], GIVEN_UP),
+        ([timeout(None), timeout(3, ""), replace(timeout(0), certain=False)], ""),
+        ([replace(RETRY, category="remote"), replace(RETRY, category="other"), replace(RETRY, category="later")], ""),
+        ([timeout(0), timeout(1, "SEND 7")], "rank 0 timed out in ALLREDUCE 1042; rank 1 timed out in SEND 7"),
+        ([timeout(0, "\x1b[2J\n" + "x" * 200)], "rank 0 timed out in ?[2J?" + "x" * 200),
+        ([replace(RETRY, category="crash", hca=""), RETRY], "A process of the job ended by itself; all others lost it"),
+    ],
+    ids=["a device of another node", "no device", "not who waited, or not certain", "symptoms and unknown", "two calls",
+         "hostile", "what ended first"],
+)  # fmt: skip
+def test_a_log_names_causes_devices_of_this_node_and_ranks_that_waited(
+    story: Story, errors: list[LogErrors], words: str
+) -> None:
+    story.audit(logs=[["l"]] * 4)
+    story.log(*errors)
+    story.log(errors[0], at=60.0)
+    assert story.said() == ([f"job log (read 10:58:00 UTC): {words}"] if words else [])
+
+
+def test_errors_of_an_hour_ago_are_not_where_those_of_now_begin(story: Story) -> None:
+    """A kind begins anew after a minute without a line of it."""
+    story.audit(logs=[["l"]] * 4)
+    for at in (-3600.0, 10.0, 69.0, 129.0):
+        story.log(RETRY, at=at)
+        story.evidence()
+    [evidence] = story.evidence()[SLOTS[0]]
+    assert evidence.since == EPOCH + story.payload + 129.0
 
 
 # --- what a job writes is hostile ---

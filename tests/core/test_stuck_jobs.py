@@ -19,6 +19,7 @@ from support.daemon import environment
 from support.stuck_node import (
     COMPUTES,
     IDLE,
+    INTERFACE,
     ODD,
     PIDS,
     SILENT,
@@ -129,6 +130,29 @@ def test_traffic_of_the_node_alone_makes_no_job_one_that_exchanges_data(tmp_path
     node.port_rate = 0.0
     node.read(1200)
     assert not node.store.group(GROUP)
+
+
+def _send(node: Node, sent: float, at: float) -> None:
+    """A reading of the node's interface: the bytes that it has sent, and when it was taken."""
+    node.store.put("network", "eth0", Block(INTERFACE, [sent], at), 1e9)
+
+
+def test_traffic_counts_from_its_own_reading(node: Node) -> None:
+    """The interface is read just after the GPUs; their next reading shows that the job has stopped since."""
+    _send(node, 1e12, node.now + 1.0)
+    node.stops(60)
+    assert node.shown(STUCK) == {("0",): 59}
+    node.read(10)
+    assert node.shown(STUCK) == {("0",): 69}
+
+
+@pytest.mark.parametrize("late", [1.0, 9.0])
+def test_traffic_that_arrives_late_is_not_lost(node: Node, late: float) -> None:
+    """Each reading of the interface is older than one of the GPUs that came before it."""
+    for number in range(1, 61):
+        _send(node, number * 1e12, node.now - late)
+        node.stops(STEP)
+        assert node.shown(STUCK) == {("0",): STEP + (late if number > 1 else 0)}
 
 
 def test_what_an_efa_adapter_writes_remotely_is_traffic(node: Node) -> None:

@@ -24,7 +24,8 @@ from commwatch_rehearsal.simulation import device_functions
 from support.gloo_ranks import ALIKE, RANKS, Ranks
 from support.simulated_daemon import SimulatedDaemon, rehearsed
 
-STEP, BEGIN, VICTIM = 10.0, 780.0, 2
+BEGIN, VICTIM = 780.0, 2
+PORT_DOWN = BEGIN - 10
 JOB = "".join(f"- {{fault: job, at: 1m, gpu: {gpu}, nvlink_utilization: 0.3}}\n" for gpu in range(RANKS))
 HANGS = "".join(f"- {{fault: job_phase, phase: hang, at: 13m, gpu: {gpu}}}\n" for gpu in range(RANKS))
 ONE_AWAY = HANGS + f"- {{fault: job_phase, phase: data_stall, gpu: {VICTIM}, at: 13m}}\n"
@@ -68,7 +69,7 @@ class Case(NamedTuple):
     minutes: float = 19.0
     """Until when it is played."""
     within: float = 60.0
-    """Seconds after the last payload, or the begin of the fault, by which the first word is there."""
+    """Seconds after the last payload, or the begin of the fault, by which the first finding is there."""
 
 
 STUCK = ("job_stuck",)
@@ -101,6 +102,8 @@ class Played(NamedTuple):
     """Seconds from the begin until the daemon named a rank."""
     findings: dict[str, Finding]
     """On the job, open at the end."""
+    opened: dict[str, float]
+    """By code, seconds since the boot at which a finding opened first."""
     root: str
     """The answer of diagnose about the process table."""
 
@@ -173,7 +176,8 @@ def play(case: Case, folder: Path, patched: pytest.MonkeyPatch) -> Played:
             if ranks is not None and jobs and not root and node.time >= BEGIN + 60:
                 root = asked_as_root(jobs)
             findings = open_now
-        return Played(first, named, findings, root)
+        opened = {one.code: one.seconds for one in reversed(node.changes) if one.event == "opened"}
+        return Played(first, named, findings, opened, root)
 
 
 def asked_as_root(jobs: tuple[SuspectedJob, ...]) -> str:
@@ -200,7 +204,9 @@ def test_each_case_has_its_answer(name: str, tmp_path: Path, monkeypatch: pytest
     )
     assert tuple(played.findings) == case.codes
     assert (played.first is None) == (not case.codes)
-    assert played.first is None or played.first <= case.within + STEP
+    assert played.first is None or played.first <= case.within
+    # The reading of that moment shows it.
+    assert played.opened.get("rdma_port_down", PORT_DOWN) <= PORT_DOWN + 60
     assert case.unit in details
     assert bool(case.unit) == ("differs" in details)
     if case.kind:

@@ -39,13 +39,14 @@ import sys
 from pathlib import Path
 from commwatch.jobs.asked import ProcessTable, ask_sources
 from commwatch.jobs.evidence import JobRank, SuspectedJob
+from commwatch.jobs.flight_recorder.asked import Dumps
 from commwatch.jobs.ranks import read_rank
 proc = Path("/proc")
 ranks = [
     JobRank(gpu, f"gpu {gpu}", pid, True, read_rank(proc, pid).started)
     for gpu, pid in enumerate(map(int, sys.argv[1:]))
 ]
-print(ask_sources([SuspectedJob(90.0, tuple(ranks))], [ProcessTable(proc)]))
+print(ask_sources([SuspectedJob(90.0, tuple(ranks))], [ProcessTable(proc), Dumps(proc)]))
 """
 """What diagnose does with a suspected job; of a simulated one it reads nothing."""
 HALTING_FILES = {"mem", "stack", "pagemap", "clear_refs", "smaps", "smaps_rollup", "numa_maps"}

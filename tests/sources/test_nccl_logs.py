@@ -140,6 +140,25 @@ def test_what_was_found_names_file_and_line(node: Node) -> None:
     assert one.text.startswith("transport/net_ib.cc:1296 NCCL WARN NET/IB : Got completion")
 
 
+TIMEOUT = "[rank{}]:[E] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, ...\n"
+
+
+def test_errors_are_kept_apart_by_log_rank_and_call(node: Node) -> None:
+    """Of very many only by what they name, then by category: none is lost."""
+    node.write(TIMEOUT.format(3), "other.log")
+    node.write(TIMEOUT.format(3) + TIMEOUT.format(4))
+    found = node.run().log_errors
+    status = (node.folder / "other.log").stat()
+    assert {(one.log == f"{status.st_dev:x}:{status.st_ino:x}", one.rank, one.call) for one in found} == {
+        (True, 3, "ALLREDUCE 7"), (False, 3, "ALLREDUCE 7"), (False, 4, "ALLREDUCE 7"),
+    }  # fmt: skip
+    node.write("".join(map(TIMEOUT.format, range(300))))
+    found = node.run().log_errors
+    assert sum(one.count for one in found) == 300
+    assert [sum(map(bool, names)) for names in ([one.log for one in found], [one.call for one in found])] == [128, 257]
+    assert len(found) == 257
+
+
 UNFINISHED_SECONDS = 30.0
 """After which a line without an end is taken for one."""
 LONGEST_LINE = 64 * 1024

@@ -189,14 +189,16 @@ def _known(args: argparse.Namespace, config: Config, thresholds: Thresholds) -> 
 
 def _with_job_evidence(known: Known, config: Config) -> Known:
     """The facts with the word of each source on the jobs that move no data; none of a simulated node's are here."""
-    from commwatch.diagnosis.jobs import jobs_with_a_finding
+    from commwatch.diagnosis.jobs import jobs_with_a_finding, jobs_with_words
     from commwatch.jobs.asked import ProcessTable, ask_sources
+    from commwatch.jobs.flight_recorder.asked import Dumps
 
     jobs = jobs_with_a_finding(known)
     if not jobs or known.snapshot.simulated is not None:
         return known
     _say("reading the processes of the job that moves no data: 4 s")
-    sources = (ProcessTable(Path(config.paths.procfs), identity=config.jobs.identity),)
+    procfs, said = Path(config.paths.procfs), jobs_with_words(known, "flight_recorder")
+    sources = (ProcessTable(procfs, identity=config.jobs.identity), Dumps(procfs, said))
     return replace(known, job_evidence=ask_sources(jobs, sources))
 
 

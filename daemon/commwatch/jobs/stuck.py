@@ -111,8 +111,9 @@ class _Job:
         """Its processes by GPU, while it moves nothing; those that have ended meanwhile are among them."""
 
     def take(self, act: _Act, earlier: float, moved_at: float) -> None:
-        """Take what its GPUs do now, what they did at an earlier reading, and when payload moved last."""
-        moved, paused = moved_at > max(self.moved_at, earlier), self.paused(earlier)
+        """Take what its GPUs do now, the time of the reading before, and when payload moved last."""
+        # A counter may be read before the GPUs and arrive after them: its traffic can be older than their last reading.
+        moved, paused = moved_at > self.moved_at, self.paused(earlier)
         if moved or act != self.act:
             if self.act == "stuck" and (moved or not act) and paused >= SUSPECTED_SECONDS and not self.stopped:
                 self.longest = max(self.longest, paused)
@@ -194,7 +195,7 @@ class StuckJobs(Tracker):
             return
         now = outcome.time
         readings = dict(self._readings(outcome.collected.blocks))
-        self._follow_network(now)
+        self._follow_network()
         jobs = self._grouped()
         self._jobs = list(jobs)
         shown: dict[Series, Value] = {}
@@ -250,14 +251,14 @@ class StuckJobs(Tracker):
                     shares[labels[1]] = max(value, shares.get(labels[1], 0.0))
         return shares
 
-    def _follow_network(self, now: float) -> None:
+    def _follow_network(self) -> None:
         """Payload of any port or interface of the node: whose it is cannot be told."""
         for collector in _NETWORKS:
             for device, block in self._store.group(collector).items():
                 moved = sum(value for value in _bytes_of(block) if value is not None)
                 time, before = self._traffic.get((collector, device), (block.time, moved))
                 if block.time > time and (moved - before) / (block.time - time) >= self._limits.job_stuck_other_bytes:
-                    self._network_at = now
+                    self._network_at = max(self._network_at, block.time)
                 self._traffic[collector, device] = block.time, moved
 
     def _grouped(self) -> dict[_Job, frozenset[str]]:

@@ -117,8 +117,8 @@ class Engine:
         )
         self.job_ras = JobRas(self.store, thresholds, self._roots.procfs) if config.jobs.ras else None
         self._job_words = JobWords(
-            self.store, self.pipeline.stuck_jobs, self.pipeline.flight_recorder, self.job_settings, self.job_ras,
-            Path(self._roots.procfs),
+            self.store, self.pipeline.stuck_jobs, self.pipeline.flight_recorder, self.pipeline.job_logs,
+            self.job_settings, self.job_ras, Path(self._roots.procfs),
         )  # fmt: skip
         self.between_nodes = BetweenNodes(config.cluster, state, self.store)
         self._silent_gpus = self.pipeline.inventory.silent_gpus

@@ -7,15 +7,18 @@ then says; and it is no older than the last payload of the job. It is evidence a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from commwatch.jobs.evidence import JobEvidence, SuspectedJob, first_gpu
-from commwatch.jobs.flight_recorder.report import JobVerdict
+from commwatch.jobs.flight_recorder.report import JobVerdict, is_of_pause, word_on
 from commwatch.jobs.flight_recorder.tracker import FlightRecorderVerdicts
-from commwatch.jobs.flight_recorder.verdict import CLOCKS_SECONDS, KNOWN_OPERATIONS, Verdict
+from commwatch.jobs.flight_recorder.verdict import KNOWN_OPERATIONS, Verdict, ranks_text
 from commwatch.jobs.inspector.tracker import GROUP as INSPECTOR
+from commwatch.jobs.logs.categories import CATEGORIES, SIDES, Side
+from commwatch.jobs.logs.culprit import Finding, first_culprit
+from commwatch.jobs.logs.tracker import JobLogs, LastErrors, category_of
 from commwatch.jobs.ranks import RANKS_MAX
 from commwatch.jobs.settings.plan import JobSettings
 from commwatch.jobs.stuck import StuckJobs
@@ -32,20 +35,23 @@ _OPERATIONS: Final = KNOWN_OPERATIONS | {"send", "recv"}
 """Values of a label; a job can write any name."""
 _MOST_RANKS: Final = 4
 """Of a job that metrics name."""
-_LONGEST: Final = 400
-"""Characters of a word."""
+_MOST_CALLS: Final = 4
+"""That a word names of those that timed out."""
+_NO_CAUSE: Final[Collection[Side]] = ("symptom", "unknown")
+"""Sides of errors that name no cause."""
 _MOST_GPUS: Final = 8
 """That a word names."""
 
 
 class JobWords:
-    """The words of Flight Recorder, Inspector and RAS on each job that is suspected now.
+    """The words of Flight Recorder, Inspector, logs and RAS on each job that is suspected now.
 
     Args:
         store: knows the processes on the GPUs, and what Inspector's files say.
         stuck: knows the suspected jobs.
         dumps: has the verdicts on the dumps of Flight Recorders.
-        settings: knows ranks of processes, and where their dumps are.
+        logs: has the last errors in the logs of jobs.
+        settings: knows ranks of processes, and where their dumps and logs are.
         ras: has the answers of RAS; None where it is not asked.
         procfs: where the processes show their users.
         monotonic: seconds.
@@ -56,6 +62,7 @@ class JobWords:
         store: Store,
         stuck: StuckJobs,
         dumps: FlightRecorderVerdicts,
+        logs: JobLogs,
         settings: JobSettings,
         ras: JobRas | None,
         procfs: Path,
@@ -65,6 +72,7 @@ class JobWords:
         self._store = store
         self._stuck = stuck
         self._dumps = dumps
+        self._logs = logs
         self._settings = settings
         self._ras = ras
         self._procfs = procfs
@@ -81,16 +89,20 @@ class JobWords:
         for job in self._stuck.suspected(self._monotonic()):
             if job.ranks:
                 found = self._verdict_on(job, now)
-                words[first_gpu(job)] = tuple(self._on(job, found))
+                words[first_gpu(job)] = tuple(self._on(job, found, now))
                 if found is not None and found[1]:
                     shown.update(_named_ranks(job, found[0].verdict))
         self._store.show(GROUP, "", shown, self._monotonic())
         return words
 
-    def _on(self, job: SuspectedJob, found: tuple[JobVerdict, bool] | None) -> Iterator[JobEvidence]:
+    def _on(self, job: SuspectedJob, found: tuple[JobVerdict, bool] | None, now: float) -> Iterator[JobEvidence]:
         if found is not None:
-            yield self._word_of(*found, job)
+            verdict, is_own = found
+            places = self._settings.places if is_own else {}
+            whose = "" if is_own else ", of this user; whether of this job is not known"
+            yield word_on(job, verdict, {pid: one.rank for pid, one in places.items()}, whose)
         yield from self._inspector(job)
+        yield from self._log(job, now)
         yield from self._answer_of_ras(job)
 
     # --- Flight Recorder ---
@@ -98,12 +110,7 @@ class JobWords:
     def _verdict_on(self, job: SuspectedJob, now: float) -> tuple[JobVerdict, bool] | None:
         """The likeliest verdict that counts, and whether it is known to be on this job; None without one."""
         payload = now - job.seconds
-        current = [
-            one
-            for one in self._dumps.latest
-            # Clocks of nodes differ, and a program calls its operations before the data of earlier ones has moved.
-            if payload <= one.taken <= now + CLOCKS_SECONDS and one.verdict.since >= payload - CLOCKS_SECONDS
-        ]
+        current = [one for one in self._dumps.latest if is_of_pause(one, payload, now)]
         if not current:
             return None
         pids = {one.pid for one in job.ranks}
@@ -111,33 +118,19 @@ class JobWords:
         user = self._user(pids)
         found = [one for one in current if one.owner == user and one.series not in self._series(others)]
         if own := self._series(pids):
-            # Processes without a launcher count as one job, and may be several.
-            is_one = len(own) == 1 or all(self._store.jobs.get(pid) for pid in pids)
-            found = [one for one in found if one.series in own] if is_one else []
+            found = [one for one in found if one.series in own] if self._is_one(pids, own) else []
         elif len({one.series for one in found}) > 1 or user in map(self._read_user, others):
             found = []  # they may be of another job of this user
         return (found[0], bool(own)) if found else None
-
-    def _word_of(self, one: JobVerdict, is_own: bool, job: SuspectedJob) -> JobEvidence:
-        whose = "" if is_own else ", of this user; whether of this job is not known"
-        doubt = "" if one.verdict.is_certain else " (not certain)"
-        detail = printable(one.verdict.detail).rstrip(".")
-        if len(detail) > _LONGEST:
-            detail = f"{detail[:_LONGEST]}…"
-        places = {
-            (place.rank, rank.gpu, rank.address)
-            for rank in job.ranks
-            if (place := self._settings.places.get(rank.pid)) is not None and place.rank in one.verdict.ranks and is_own
-        }
-        named = sorted((rank, gpu, address) for rank, gpu, address in places if rank is not None)[:_MOST_GPUS]
-        where = "".join(f"; rank {rank} is on GPU{gpu}" for rank, gpu, _ in named)
-        words = f"Flight Recorder (dump {time_of_day(one.taken)}{whose}): {detail}{doubt}{where}"
-        return JobEvidence("flight_recorder", words, tuple(address for _, _, address in named), one.verdict.since)
 
     def _series(self, pids: Collection[int]) -> set[str]:
         """Where the dumps of some processes are, as far as it is known."""
         places = (self._settings.places.get(pid) for pid in pids)
         return {one.dumps for one in places if one is not None and one.dumps}
+
+    def _is_one(self, pids: Collection[int], names: Collection[str]) -> bool:
+        """Whether all that processes write is of one job: those without a launcher count as one, and may be several."""
+        return len(names) == 1 or all(self._store.jobs.get(pid) for pid in pids)
 
     def _user(self, pids: Collection[int]) -> int | None:
         """The user of all processes of a job that have not ended; None where there are several, or it is not known."""
@@ -147,6 +140,35 @@ class JobWords:
     def _read_user(self, pid: int) -> int | None:
         users = files.parse_users(files.read_if_there(f"{self._procfs}/{pid}/status"))
         return None if users is None else users.real
+
+    # --- logs ---
+
+    def _log(self, job: SuspectedJob, now: float) -> Iterator[JobEvidence]:
+        """The likeliest cause and the time-outs in what was read since the last payload of the job's own logs."""
+        pids = {one.pid for one in job.ranks}
+        others = {pid for these in self._store.occupants.values() for pid in these} - pids
+        own = self._logs_of(pids) - self._logs_of(others)
+        monotonic = self._monotonic()
+        found = self._logs.errors_since(monotonic - job.seconds, own) if self._is_one(pids, own) else []
+        cause = first_culprit(Finding(category_of(one.errors)) for one in found)
+        of_cause = [
+            one for one in found if (known := category_of(one.errors)) == cause and SIDES[known] not in _NO_CAUSE
+        ]
+        # Without a call, the rank can be the one that did not come.
+        timed_out = [one for one in found if one.errors.rank is not None and one.errors.call]
+        if not (named := [*of_cause, *timed_out]):
+            return
+        here = {port.partition(":")[0] for port in self._store.group("rdma") if port}
+        parts = sorted({one.errors.hca for one in of_cause} & here)
+        words = [*_cause_in_words(of_cause, parts), *_time_outs_in_words(timed_out)]
+        since = now - monotonic + min(one.first for one in named)
+        read = now - monotonic + max(one.last for one in named)
+        yield JobEvidence("log", f"job log (read {time_of_day(read)}): {'; '.join(words)}", tuple(parts), since)
+
+    def _logs_of(self, pids: Collection[int]) -> set[str]:
+        """Identities of the logs of some processes, as far as they are known."""
+        places = (self._settings.places.get(pid) for pid in pids)
+        return {log for one in places if one is not None for log in one.logs}
 
     # --- Inspector and RAS ---
 
@@ -171,6 +193,21 @@ class JobWords:
         behind = sorted({(one.gpu, one.address) for one in job.ranks if one.pid in word.behind_pids})[:_MOST_GPUS]
         where = f" (on this node: {', '.join(f'GPU{gpu}' for gpu, _ in behind)})" if behind else ""
         yield JobEvidence("ras", f"{printable(word.words)}{where}", tuple(address for _, address in behind))
+
+
+def _cause_in_words(found: Sequence[LastErrors], devices: Sequence[str]) -> Iterator[str]:
+    for one in found[:1]:
+        happened = CATEGORIES[category_of(one.errors)].happened.rstrip(".")
+        yield f"{happened} ({', '.join(devices)})" if devices else happened
+
+
+def _time_outs_in_words(found: Sequence[LastErrors]) -> Iterator[str]:
+    calls: dict[str, set[int]] = {}
+    for one in found:
+        if one.errors.rank is not None:
+            calls.setdefault(one.errors.call, set()).add(one.errors.rank)
+    for call, ranks in list(calls.items())[:_MOST_CALLS]:
+        yield f"{ranks_text(ranks)} timed out in {printable(call)}"
 
 
 def _named_ranks(job: SuspectedJob, verdict: Verdict) -> Iterator[tuple[Series, Value]]:

@@ -16,6 +16,7 @@ _PAGE_BYTES = 4096
 
 _INTEGER = re.compile(rb"-?[0-9]{1,20}")
 _USERS = re.compile(rb"^Uid:\t(\d{1,10})\t(\d{1,10})\b", re.MULTILINE)
+_INNER = re.compile(rb"^NSpid:[\t\d]*\t(\d{1,10})$", re.MULTILINE)
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 _SUBFUNCTION = ".sf."
@@ -109,6 +110,12 @@ def parse_users(status: bytes | None) -> Users | None:
     """The users in ``/proc/PID/status``; None where it is not shown or cut."""
     found = _USERS.search(status or b"")
     return None if found is None else Users(int(found[1]), int(found[2]))
+
+
+def parse_inner_pid(status: bytes) -> int | None:
+    """Id of a process in its own namespace, in ``/proc/PID/status``; None where it is not shown."""
+    found = _INNER.search(status)
+    return None if found is None else int(found[1])
 
 
 def parse_word(data: bytes) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -24,8 +23,6 @@ GROUP: Final = "job_inspector"
 _IDENTITY: Final = "nvml_identity"
 _MOST_PROCESSES: Final = 256
 """Processes on GPUs whose users and ids are read."""
-_INNER: Final = re.compile(rb"^NSpid:[\t\d]*\t(\d{1,10})$", re.MULTILINE)
-"""Id of a process in its own namespace."""
 _OF_GPU: Final = {
     "share": "communication_ratio",
     "waits_seconds": "arrival_wait_seconds",
@@ -74,8 +71,8 @@ class JobInspector(Tracker):
     def _identity(self, pid: int) -> tuple[int, int] | None:
         """The user of a process, and its id in its own namespace; None where its status is not shown."""
         status = files.read_if_there(f"{self._procfs}/{pid}/status") or b""
-        users, inner = files.parse_users(status), _INNER.search(status)
-        return None if users is None else (users.real, int(inner[1]) if inner else pid)
+        users = files.parse_users(status)
+        return None if users is None else (users.real, files.parse_inner_pid(status) or pid)
 
     def _owner(self, pid: int) -> int | None:
         known = self._identities.get(pid)

@@ -47,6 +47,16 @@ def pattern_of(name: str, host: str) -> str:
     return "%".join(part.replace("%h", named).replace("%p", "[0-9]*") for part in name.split("%%"))
 
 
+def name_of(name: str, host: str, pid: int) -> str:
+    """The path that NCCL makes of a name in ``NCCL_DEBUG_FILE``.
+
+    Args:
+        host: of the process, up to the first dot.
+        pid: of the process in its own namespace.
+    """
+    return "%".join(part.replace("%h", host).replace("%p", str(pid)) for part in name.split("%%"))
+
+
 def find_logs(name: str, host: str) -> tuple[list[LogFile], OSError | None]:
     """The regular files that a configured name stands for now, each once.
 
@@ -92,12 +102,17 @@ def stat_log(path: str) -> LogFile | None:
     found = os.stat(path)
     if not stat.S_ISREG(found.st_mode):
         return None
-    return LogFile(path, identity_of(found), found.st_mtime, found.st_size)
+    return LogFile(path, identity_of(found.st_dev, found.st_ino), found.st_mtime, found.st_size)
 
 
-def identity_of(found: os.stat_result) -> str:
-    """The identity of a file while it exists."""
-    return f"{found.st_dev:x}:{found.st_ino:x}"
+def identity_of(device: int, number: int) -> str:
+    """The identity of a file while it exists.
+
+    Args:
+        device: its number.
+        number: of the file there.
+    """
+    return f"{device:x}:{number:x}"
 
 
 def _names(pattern: str) -> Iterator[str]:

@@ -43,11 +43,13 @@ _ORDINARY = b" NCCL INFO "
 _PID = re.compile(rb":(\d{1,10}):\d{1,10} \[-?\d{1,10}\] NCCL ")
 _MOST_KINDS = 256
 """The largest number of errors in one run that are kept apart by what they name."""
+_MOST_BY_LOG = 128
+"""Of these by the log, too."""
 _LOOKED_FOR_HOSTS = 16
 """Lines of a piece that are asked who wrote them."""
 
-Errors: TypeAlias = "dict[tuple[Category, bool, str, int | None], LogErrors]"
-"""Errors of a run, by category, certainty, RDMA device and rank."""
+Errors: TypeAlias = "dict[tuple[Category, bool, str, int | None, str], LogErrors]"
+"""Errors of a run, by category, certainty, RDMA device, rank, and identity of the log."""
 
 _SERIES: tuple[Series, ...] = (("commwatch_nccl_log_files", ()), ("commwatch_nccl_log_skipped_bytes_total", ()))
 
@@ -163,12 +165,18 @@ class NcclLogsSource(Source):
 
     def _count(self, event: LogEvent, tail: LogTail, errors: Errors) -> None:
         rank = int(event.rank) if event.category == "timeout" and event.rank else None
-        key = (event.category, event.certain, event.hca, rank)
+        key = (event.category, event.certain, event.hca, rank, tail.identity)
+        if key not in errors and len(errors) >= _MOST_BY_LOG:
+            key = (*key[:4], "")
         if key not in errors and len(errors) >= _MOST_KINDS:
-            key = (event.category, event.certain, "", None)  # a log can name any number of devices
+            key = (event.category, event.certain, "", None, "")  # a log can name any number of devices
         before = errors.get(key)
         if before is None:
-            errors[key] = LogErrors(event.category, event.certain, 1, files.label_of(tail.path), event.text, *key[2:])
+            _, number, operation = event.work or ("", "", "")
+            errors[key] = LogErrors(
+                event.category, event.certain, 1, files.label_of(tail.path), event.text, hca=key[2], rank=key[3],
+                call=f"{operation} {number}".strip(), log=key[4],
+            )  # fmt: skip
         else:
             errors[key] = replace(before, count=before.count + 1)
 

@@ -178,7 +178,7 @@ class LogTail:
             # Neither a pipe that no one writes to nor a terminal may hold us, whatever the name leads to by now.
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
             found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode) or identity_of(found) != self.identity:
+            if not stat.S_ISREG(found.st_mode) or identity_of(found.st_dev, found.st_ino) != self.identity:
                 os.close(descriptor)
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
             self._descriptor = descriptor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Set
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 import structlog
@@ -32,6 +32,8 @@ _PORTS = "rdma"
 _GPUS = "nvml_identity"
 """The collector whose devices are the GPUs."""
 
+_MOST_LOGS, _MOST_OF_LOG = 512, 64
+"""Logs whose last errors are remembered, and how many kinds of each."""
 _FEWEST_WAITING = 2
 """Ranks that wait for one and the same: of two that name each other neither is the silent one."""
 
@@ -51,14 +53,14 @@ class Incident(msgspec.Struct):
 
     @property
     def culprit(self) -> Category:
-        category = first_culprit(Finding(_category(one), one.certain) for one in self.errors)
+        category = first_culprit(Finding(category_of(one), one.certain) for one in self.errors)
         return "other" if category is None else category
 
     @property
     def first(self) -> LogErrors:
         """The first line with the likeliest cause."""
         category = self.culprit
-        return next(one for one in self.errors if _category(one) == category)
+        return next(one for one in self.errors if category_of(one) == category)
 
     def take(self, errors: LogErrors) -> None:
         """Take in what one run found of a kind."""
@@ -71,6 +73,16 @@ class Incident(msgspec.Struct):
                 )
                 return
         self.errors.append(errors)
+
+
+class LastErrors(NamedTuple):
+    """Errors of one kind in one log, with less than a minute from one to the next."""
+
+    first: float
+    """When the first was read, monotonic seconds."""
+    last: float
+    errors: LogErrors
+    """The last of them."""
 
 
 class NcclLogCountsState(msgspec.Struct):
@@ -104,7 +116,7 @@ def _silent_gpu(waiting: Set[int], gpus: int) -> int | None:
     return missing.pop() - first if len(missing) == 1 else None
 
 
-def _category(errors: LogErrors) -> Category:
+def category_of(errors: LogErrors) -> Category:
     """The category as one of the list, whatever came over the wire or out of a file."""
     return next((known for known in SIDES if known == errors.category), "other")
 
@@ -137,6 +149,9 @@ class JobLogs(Tracker):
         self._resume = state.resume
         self._names = decode(state.resume.encode(), LogsPosition).names if state.resume else ()
         """That are being watched, as far as it will be known after a crash."""
+        self._last: dict[str, dict[tuple[str, str, int | None], LastErrors]] = {}
+        """By identity of the log, the one that was read last at the end; and by category, RDMA device and rank, in the
+        order of the first."""
 
     @property
     def state(self) -> JobLogsState:
@@ -159,12 +174,39 @@ class JobLogs(Tracker):
         gpus = sum(1 for device in self._store.group(_GPUS) if device)
         errors = [one for one in outcome.collected.log_errors if not one.fallback]
         over = self._count(errors, time.time(), devices, gpus)
+        for one in errors:
+            self._remember(one, outcome.time)
         for one in outcome.collected.log_errors:
             if one.fallback in FALLBACKS:
                 self._fall_back(one)
         if over is not None:
             _announce(over)
         self.show(outcome.time)
+
+    def _remember(self, one: LogErrors, at: float) -> None:
+        """Keep errors of which it is certain what they are about, and in which log they are."""
+        if not one.certain or not one.log:
+            return
+        kinds = self._last[one.log] = self._last.pop(one.log, {})
+        kind = one.category, one.hca, one.rank
+        if kind in kinds and at - kinds[kind].last >= INCIDENT_SECONDS:
+            del kinds[kind]
+        first = kinds[kind].first if kind in kinds else at
+        kinds[kind] = LastErrors(first, at, one)
+        if len(kinds) > _MOST_OF_LOG:
+            del kinds[min(kinds, key=lambda known: kinds[known].last)]
+        if len(self._last) > _MOST_LOGS:
+            del self._last[next(iter(self._last))]
+
+    def errors_since(self, time: float, logs: Collection[str]) -> list[LastErrors]:
+        """The last errors of each kind in some logs, the first one first.
+
+        Args:
+            time: monotonic seconds; those that were read last before it are left out.
+            logs: by their identities.
+        """
+        found = [one for log in logs for one in self._last.get(log, {}).values() if one.last >= time]
+        return sorted(found, key=lambda one: one.first)
 
     def _count(self, errors: Iterable[LogErrors], now: float, devices: Collection[str], gpus: int) -> Incident | None:
         """Count what one run found; returns the incident that is over, if one is.
@@ -187,7 +229,7 @@ class JobLogs(Tracker):
                 counts.silent[gpu] += 1
             current = counts.open = None
         for one in errors:
-            category = _category(one)
+            category = category_of(one)
             counts.errors[category] = counts.errors.get(category, 0) + one.count
             if one.hca in counts.devices:
                 counts.devices[one.hca] += one.count

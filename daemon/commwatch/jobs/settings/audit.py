@@ -98,8 +98,8 @@ def audit_processes(
 def _places(processes: Iterable[ProcessSettings]) -> Iterator[JobProcess]:
     for one in processes:
         rank = int(one.rank) if one.rank else None
-        if one.pid is not None and (rank is not None or one.dumps):
-            yield JobProcess(one.pid, rank, one.dumps)
+        if one.pid is not None and (rank is not None or one.dumps or one.logs):
+            yield JobProcess(one.pid, rank, one.dumps, one.logs)
 
 
 def _jobs(processes: Iterable[ProcessSettings]) -> tuple[tuple[int, ...], ...]:

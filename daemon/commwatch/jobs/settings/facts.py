@@ -54,9 +54,13 @@ class ProcessSettings:
     """Of its network namespace, where that is not the node's; None: the node's."""
     network_namespace: str = ""
     """As the kernel names it; empty where not read."""
+    dump_path: str = field(default="", repr=False)
+    """What torch puts the rank behind for the name of a dump; empty where it is the default of its torch."""
     dumps: str = ""
     """Where its Flight Recorder writes, see ``flight_recorder.files.series_of``; empty where it is the default of its
     torch, or not known."""
+    logs: tuple[str, ...] = ()
+    """Identities of the files that it writes its messages into, see ``logs.files.identity_of``, as far as known."""
 
 
 @dataclass(frozen=True, slots=True)

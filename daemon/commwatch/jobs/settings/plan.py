@@ -70,7 +70,7 @@ class JobSettings(Tracker):
         self._audit = b""
         self._audited_at: float | None = None
         self.places: Mapping[int, JobProcess] = {}
-        """By process on a GPU its rank and where its dumps are, as far as the last audit could read them."""
+        """By process on a GPU its rank and where its dumps and logs are, as far as the last audit could read them."""
 
     def pids(self) -> frozenset[int] | None:
         """Processes on the GPUs but our own; None while those of no GPU are known."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import socket
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from commwatch.jobs.flight_recorder.files import series_of
+from commwatch.jobs.logs.files import identity_of, name_of
 from commwatch.jobs.settings.conf_file import ConfFile, effective_settings, parse_conf_file
 from commwatch.jobs.settings.facts import Origin, ProcessSettings, Setting
 from commwatch.jobs.settings.names import kept_name, secret_name
@@ -185,11 +188,13 @@ def _read_process(
         found = RootedFiles(root, start) if root is not None else None
         home = kept.get("HOME", "")
         version, dumps = None, ""
+        dump_path = next((kept[name] for name in _DUMPS if kept.get(name)), "")
         if found is not None:
             home = _home_of(found, _user_id(folder)) or home
             version = _nccl_version(folder, found)
-            dumps = _dumps(kept, found)
+            dumps = _dumps(dump_path, found)
         settings = _settings(pid, kept, known, found, home)
+        logs = _logs(pid, folder, settings, found)
     finally:
         for descriptor in (root, start):
             if descriptor is not None:
@@ -203,7 +208,7 @@ def _read_process(
         job=job, single_node=single_node, nccl_version=version,
         malformed=settings.malformed, files_not_read=settings.files_not_read, missing_files=settings.missing_files,
         interfaces=_interfaces(folder) if namespace and own_namespace and namespace != own_namespace else None,
-        network_namespace=namespace, dumps=dumps,
+        network_namespace=namespace, dump_path=dump_path, dumps=dumps, logs=logs,
     )  # fmt: skip
 
 
@@ -348,8 +353,7 @@ def _home_of(found: RootedFiles, user: int | None) -> str:
     return ""
 
 
-def _dumps(variables: Mapping[str, str], found: RootedFiles) -> str:
-    path = next((variables[name] for name in _DUMPS if variables.get(name)), "")
+def _dumps(path: str, found: RootedFiles) -> str:
     folder, _, prefix = path.rpartition("/")
     if not path.startswith("/") or prefix[-1:].isdigit():  # a rank behind a digit cannot be told from the name
         return ""
@@ -357,6 +361,23 @@ def _dumps(variables: Mapping[str, str], found: RootedFiles) -> str:
         return series_of(found.identity(folder or "/"), f"{prefix}0")
     except OSError:
         return ""
+
+
+def _logs(pid: int, folder: int, settings: ProcessSettings, found: RootedFiles | None) -> tuple[str, ...]:
+    """The files that its output goes into, and NCCL's messages."""
+    logs = set()
+    for number in (1, 2):
+        with suppress(OSError):
+            status = os.stat(f"fd/{number}", dir_fd=folder)
+            if stat.S_ISREG(status.st_mode):
+                logs.add(identity_of(status.st_dev, status.st_ino))
+    name = next((one.value for one in settings.settings if one.name == "NCCL_DEBUG_FILE"), None)
+    # What these lead to is another file for each process, and ours for us.
+    if name and found is not None and not name.startswith(("/dev/", "/proc/")):
+        inner = files.parse_inner_pid(_content("status", folder)) or pid
+        with suppress(OSError):
+            logs.add(identity_of(*found.identity(name_of(name, socket.gethostname().partition(".")[0], inner))))
+    return tuple(sorted(logs))
 
 
 def _nccl_version(folder: int, found: RootedFiles) -> tuple[int, ...] | None:

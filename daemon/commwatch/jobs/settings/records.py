@@ -109,6 +109,8 @@ class JobProcess(msgspec.Struct, frozen=True, omit_defaults=True):
     """None where no launcher names one."""
     dumps: str = ""
     """See ``facts.ProcessSettings``: a digest."""
+    logs: tuple[str, ...] = ()
+    """See there: identities of files."""
 
 
 class AuditRecord(msgspec.Struct, frozen=True):
@@ -129,4 +131,4 @@ class AuditRecord(msgspec.Struct, frozen=True):
     owners: tuple[OwnedProcesses, ...] = ()
     """Whose they are, by their cgroups; empty where that is not wanted."""
     processes: tuple[JobProcess, ...] | msgspec.UnsetType = msgspec.UNSET
-    """Those with a rank or dumps; of more than 512 the first. For the daemon alone: no document has them."""
+    """Those with a rank, dumps or logs; of more than 512 the first. For the daemon alone: no document has them."""

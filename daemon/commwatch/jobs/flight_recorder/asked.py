@@ -1,0 +1,91 @@
+"""Dumps of a job that moves no data, found by the environments of its processes; takes seconds, so for commands."""
+
+from __future__ import annotations
+
+import glob
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from commwatch.jobs.evidence import JobEvidence, SuspectedJob, first_gpu
+from commwatch.jobs.flight_recorder.files import DumpFile, find_all
+from commwatch.jobs.flight_recorder.reading import read_dumps
+from commwatch.jobs.flight_recorder.report import JobVerdict, is_of_pause, shortened, word_on
+from commwatch.jobs.flight_recorder.verdict import judge
+from commwatch.jobs.ranks import RANKS_MAX, read_rank
+from commwatch.jobs.settings.facts import ProcessSettings
+from commwatch.jobs.settings.process_environment import read_process_settings
+from commwatch.jobs.settings.variables import known_variables
+from commwatch.sources import files
+
+MOST_DUMPS: Final = 256
+"""Of a job. More take minutes: they are for ``commwatch diagnose --flight-recorder``."""
+
+
+class Dumps:
+    """Flight Recorders as a source: the verdict on the dumps that the processes of a job write.
+
+    Args:
+        known: jobs of which such words are there already, by the PCI address of the lowest GPU.
+        clock: seconds since 1970.
+    """
+
+    def __init__(self, procfs: Path, known: Collection[str] = (), clock: Callable[[], float] = time.time) -> None:
+        self._procfs = procfs
+        self._known = known
+        self._clock = clock
+
+    def __call__(self, jobs: Sequence[SuspectedJob]) -> dict[str, JobEvidence]:
+        """Read the dumps in child processes, and judge them."""
+        asked = self._clock()
+        processes = {first_gpu(job): self._processes(job) for job in jobs}
+        found = {}
+        for job in jobs:
+            key = first_gpu(job)
+            others = {one.dumps for other, some in processes.items() if other != key for one in some}
+            own = [one for one in processes[key] if one.dumps not in {"", *others}]
+            # Processes without a launcher count as one job, and may be several.
+            is_one = len({one.dumps for one in own}) == 1 or all(one.job for one in own)
+            if own and is_one and key not in self._known and (word := self._word_on(job, own, asked)) is not None:
+                found[key] = word
+        return found
+
+    def _processes(self, job: SuspectedJob) -> tuple[ProcessSettings, ...]:
+        """What the environments of its processes say; one that hangs in the kernel might keep the reader, too."""
+        alive = []
+        for rank in job.ranks[:RANKS_MAX]:
+            sample = read_rank(self._procfs, rank.pid)
+            if sample is not None and sample.state not in ("", "D") and sample.started == rank.started:
+                alive.append(rank.pid)
+        return read_process_settings(alive, known_variables(), self._procfs).processes
+
+    def _word_on(self, job: SuspectedJob, own: Sequence[ProcessSettings], asked: float) -> JobEvidence | None:
+        dumps = self._files(own)
+        if not 0 < len(dumps) <= MOST_DUMPS:
+            return None
+        try:
+            verdicts = judge(read_dumps(dumps)[0]).verdicts
+        except OSError:  # no process can be started
+            return None
+        taken = max(one.written for one in dumps)
+        for verdict in verdicts:
+            one = JobVerdict(dumps[0].owner, dumps[0].series, taken, shortened(verdict))
+            if is_of_pause(one, asked - job.seconds, asked):
+                return word_on(job, one, {each.pid: int(each.rank) for each in own if each.pid and each.rank})
+        return None
+
+    def _files(self, own: Sequence[ProcessSettings]) -> list[DumpFile]:
+        """Those of the processes' user whose folder is the same one here as it is for them."""
+        users = {self._user(one.pid) for one in own if one.pid is not None}
+        found: dict[str, DumpFile] = {}
+        for path in {one.dump_path for one in own}:
+            with suppress(OSError):
+                found |= {one.path: one for one in find_all([f"{glob.escape(path)}*"])[0]}
+        series = {one.dumps for one in own}
+        return [one for one in found.values() if one.series in series and {one.owner} == users]
+
+    def _user(self, pid: int) -> int | None:
+        users = files.parse_users(files.read_if_there(f"{self._procfs}/{pid}/status"))
+        return None if users is None else users.real
