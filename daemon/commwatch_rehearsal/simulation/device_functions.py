@@ -34,11 +34,6 @@ _RESERVED_MEMORY_BYTES = 600 * 2**20
 _JOB_MEMORY_SHARE = 0.8
 
 
-def short_address(bus_id: str) -> str:
-    domain, _, rest = bus_id.lower().partition(":")
-    return f"{domain[-4:]}:{rest}"
-
-
 def _fill_pci_info(argument: Argument, address: str, device_id: int, subsystem_id: int) -> int:
     info = target(argument)
     domain, bus, rest = address.split(":")

@@ -15,7 +15,6 @@ from commwatch_rehearsal.simulation.abi import (
     GPU_NOT_FOUND,
     INVALID_ARGUMENT,
     MESSAGES,
-    NOT_FOUND,
     NOT_SUPPORTED,
     RESET_REQUIRED,
     SUCCESS,
@@ -28,7 +27,7 @@ from commwatch_rehearsal.simulation.abi import (
     target,
 )
 from commwatch_rehearsal.simulation.call import Call
-from commwatch_rehearsal.simulation.device_functions import DEVICE_FUNCTIONS, short_address
+from commwatch_rehearsal.simulation.device_functions import DEVICE_FUNCTIONS
 from commwatch_rehearsal.simulation.event_sets import EventSets
 from commwatch_rehearsal.simulation.faults.nvidia_kinds import DRIVER_ERRORS
 from commwatch_rehearsal.simulation.fields import ENTRY, FieldReader
@@ -135,15 +134,6 @@ class SimulatedLibrary:
         number = integer(index)
         return self._open_handle(places[number] if number < len(places) else None, handle)
 
-    def handle_by_pci_bus_id(self, bus_id: Argument, handle: Argument) -> int:
-        text = bus_id if isinstance(bus_id, bytes) else bus_id.value
-        wanted = short_address(text.decode())
-        hardware, time = self._node.now()
-        places = [
-            place for place in hardware.epoch(time).enumerated if hardware.preset.gpus[place].pci_address == wanted
-        ]
-        return self._open_handle(places[0] if places else None, handle, absent=NOT_FOUND)
-
     def system_text(self, text: str, buffer: Argument, size: Argument) -> int:
         return store_text(text, buffer, size) if self._is_open() else UNINITIALIZED
 
@@ -176,11 +166,11 @@ class SimulatedLibrary:
         self._fields.fill(call.hardware, call.place, call.time, call.timestamp, entries)
         return SUCCESS
 
-    def _open_handle(self, place: int | None, handle: Argument, absent: int = INVALID_ARGUMENT) -> int:
+    def _open_handle(self, place: int | None, handle: Argument) -> int:
         if not self._is_open():
             return UNINITIALIZED
         if place is None:
-            return absent
+            return INVALID_ARGUMENT
         call = self._touch(place)
         if call.condition.answer == "ok":
             address = ctypes.addressof(self._handles) + place
@@ -240,17 +230,14 @@ class SimulatedLibrary:
 
 
 _FUNCTIONS = {
-    "nvmlInit_v2": "initialise",
     "nvmlInitWithFlags": "initialise",
     "nvmlShutdown": "shut_down",
     "nvmlErrorString": "error_text",
     "nvmlSystemGetDriverVersion": "driver_version",
     "nvmlSystemGetNVMLVersion": "library_version",
-    "nvmlSystemGetCudaDriverVersion": "cuda_version",
     "nvmlSystemGetCudaDriverVersion_v2": "cuda_version",
     "nvmlSystemGetConfComputeState": "confidential_state",
     "nvmlDeviceGetCount_v2": "count",
     "nvmlDeviceGetHandleByIndex_v2": "handle_by_index",
-    "nvmlDeviceGetHandleByPciBusId_v2": "handle_by_pci_bus_id",
 }
 """Method of the library by symbol."""
