@@ -64,15 +64,18 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Nodes side by side that get the same fault; with more than one the alerts are those of the fleet."""
     stopped: bool = False
     """The fault is that the daemon is gone."""
-    fast: bool = True
-    """Whether the fast form can show it."""
     why_slow: str = ""
-    """The part that cannot be shortened, if ``fast`` is False."""
+    """The part that cannot be shortened, so that the fast form does not show it; empty: it does."""
 
     @property
     def is_silent(self) -> bool:
         """Whether the drill shows that no one is paged."""
         return not self.alerts
+
+    @property
+    def fast(self) -> bool:
+        """Whether the fast form can show it."""
+        return not self.why_slow
 
     @property
     def limit(self) -> float:
