@@ -5,14 +5,12 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Mapping
 
 from commwatch_rehearsal.simulation.hardware import Hardware
 from commwatch_rehearsal.simulation.node import SimulatedNode
 from commwatch_rehearsal.simulation.pace import happened
 from commwatch_rehearsal.simulation.presets.parts import EthernetInterface
-from commwatch_rehearsal.simulation.rdma import RdmaPortState
 
 PAUSE_MICROSECONDS = 50
 """How long one pause packet keeps the lossless priority from sending."""
@@ -68,8 +66,6 @@ class SimulatedEthtool:
 
     def __init__(self, node: SimulatedNode) -> None:
         self._node = node
-        self._hardware: Hardware | None = None
-        self._ports: dict[str, list[RdmaPortState]] = {}
 
     def __call__(self, descriptor: int, request: int, argument: bytearray) -> int:
         """Answer one call.
@@ -92,10 +88,7 @@ class SimulatedEthtool:
     def statistics(self, interface: EthernetInterface) -> Mapping[str, int]:
         """The driver's current statistics, by its names, in its order."""
         hardware, now = self._node.now()
-        if hardware is not self._hardware:
-            self._hardware = hardware
-            self._ports = {one.name: ports_of(hardware, one) for one in hardware.preset.interfaces}
-        return statistics_of(hardware, interface, self._ports[interface.name], now)
+        return statistics_of(hardware, interface, now)
 
     def _answer(self, address: int, statistics: Mapping[str, int]) -> None:
         command = ctypes.c_uint32.from_address(address).value
@@ -119,14 +112,15 @@ class SimulatedEthtool:
             raise _error(errno.EOPNOTSUPP)
 
 
-def statistics_of(
-    hardware: Hardware, interface: EthernetInterface, ports: Sequence[RdmaPortState], time: float
-) -> dict[str, int]:
-    """The driver's statistics at a time, by its names, in its order; ``ports`` are those of the interface."""
-    host = {way: hardware.ethernet_bytes(interface.name, way, time) for way in _WAYS}
+def statistics_of(hardware: Hardware, interface: EthernetInterface, time: float) -> dict[str, int]:
+    """The driver's statistics at a time, by its names, in its order."""
+    epoch = hardware.epoch(time)
+    own = epoch.interfaces[interface.name]
+    ports = [one for one in epoch.rdma_ports if one.port.interface == interface.name]
+    host = {"rx": int(own.received.bytes_at(time)), "tx": int(own.sent.bytes_at(time))}
     rdma = {
-        "rx": sum(int(port.stretch(time).received.bytes_at(time)) for port in ports),
-        "tx": sum(int(port.stretch(time).sent.bytes_at(time)) for port in ports),
+        "rx": sum(int(port.received.bytes_at(time)) for port in ports),
+        "tx": sum(int(port.sent.bytes_at(time)) for port in ports),
     }
     bits = interface.speed_megabits_per_second * 1_000_000 * int(_seconds_up(hardware, interface.name, time))
     symbol_errors = _events(hardware, "ethernet_symbol_errors", interface.name, time)
@@ -174,18 +168,10 @@ def statistics_of(
     }
 
 
-def ports_of(hardware: Hardware, interface: EthernetInterface) -> list[RdmaPortState]:
-    """The RDMA ports of an interface."""
-    return [RdmaPortState(hardware, port) for port in hardware.preset.rdma_ports if port.interface == interface.name]
-
-
-_WAYS: tuple[Literal["rx"], Literal["tx"]] = ("rx", "tx")
-
-
 def _seconds_up(hardware: Hardware, interface: str, time: float) -> float:
     """How long the link has been up since the last boot."""
-    stretches = hardware.timeline.stretches(hardware.last_boot(time), time)
-    return sum(end - start for start, end in stretches if hardware.ethernet_up(interface, start))
+    stretches, downs = hardware.timeline.stretches(hardware.last_boot(time), time), hardware.downs(interface)
+    return sum(end - start for start, end in stretches if not any(fault.active(start) for fault in downs))
 
 
 def _events(hardware: Hardware, kind: str, interface: str, time: float) -> int:

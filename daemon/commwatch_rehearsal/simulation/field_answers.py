@@ -10,8 +10,9 @@ from typing import TypeAlias
 from commwatch_rehearsal.simulation.abi import INVALID_ARGUMENT, NOT_SUPPORTED, SUCCESS
 from commwatch_rehearsal.simulation.faults.fault import Fault
 from commwatch_rehearsal.simulation.faults.nvidia_kinds import PCIE_COUNTERS
-from commwatch_rehearsal.simulation.gpu_conditions import Flow, GpuCondition
+from commwatch_rehearsal.simulation.gpu_conditions import GpuCondition
 from commwatch_rehearsal.simulation.hardware import Epoch, Hardware
+from commwatch_rehearsal.simulation.pace import Flow
 from commwatch_rehearsal.simulation.presets.parts import NVLinkModel
 
 ALL_LINKS = 0xFFFFFFFF

@@ -13,7 +13,7 @@ from commwatch_rehearsal.simulation.faults.nvidia_kinds import (
     RECOVERY_ACTIONS,
     THROTTLE_REASONS,
 )
-from commwatch_rehearsal.simulation.pace import phase_of, warped
+from commwatch_rehearsal.simulation.pace import Flow, phase_of
 from commwatch_rehearsal.simulation.presets.parts import Preset
 from commwatch_rehearsal.simulation.timeline import Timeline
 
@@ -27,20 +27,6 @@ _IDLE = 0x1
 
 Answer: TypeAlias = Literal["ok", "lost", "reset_required", "missing", "not_started", "unbound"]
 """How a GPU answers its driver."""
-
-
-@dataclass(frozen=True, slots=True)
-class Flow:
-    """A byte counter between two changes of the node: ``offset + rate × (t + noise)``."""
-
-    offset: float
-    rate: float
-    """Mean, bytes per second."""
-    phase: float
-
-    def bytes_at(self, time: float) -> float:
-        """Bytes since the last reset, at a time within the epoch; never falls."""
-        return self.offset + self.rate * warped(time, self.phase)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,17 +153,13 @@ class GpuConditions:
             start: when the epoch begins in which the counter is read.
             rate_at: units per second in the epoch that begins at a time or holds it.
         """
-        phase = phase_of(part, direction)
         stopped = min(
             (fault.start for fault in self._timeline.active(gpu, start) if fault.kind == "counter_stale"), default=None
         )
-        end = start if stopped is None else stopped
-        counted = sum(
-            rate_at(begin) * (warped(until, phase) - warped(begin, phase))
-            for begin, until in self._timeline.stretches(self._timeline.last_reset(gpu, start), end)
-        )
-        rate = rate_at(start) if stopped is None else 0.0
-        return Flow(counted - rate * warped(start, phase), rate, phase)
+        since, phase = self._timeline.last_reset(gpu, start), phase_of(part, direction)
+        if stopped is not None:
+            return self._timeline.flow(phase, since, stopped, rate_at, goes_on=False)
+        return self._timeline.flow(phase, since, start, rate_at)
 
     def _cut(self, gpu: int, link: int, time: float) -> bool:
         return any(

@@ -14,8 +14,9 @@ from commwatch_rehearsal.simulation.faults.fault import Fault
 from commwatch_rehearsal.simulation.hardware import Hardware
 from commwatch_rehearsal.simulation.presets import find_preset
 from commwatch_rehearsal.simulation.presets.parts import Preset
-from commwatch_rehearsal.simulation.tree.procfs import ProcfsTree
-from commwatch_rehearsal.simulation.tree.sysfs import PARTS, SysfsTree
+from commwatch_rehearsal.simulation.tree.procfs import procfs_tree
+from commwatch_rehearsal.simulation.tree.sysfs import PARTS
+from commwatch_rehearsal.simulation.tree.writer import TreeWriter
 
 if TYPE_CHECKING:
     from commwatch_rehearsal.simulation.probe_answers import ProbeAnswers, RankAct
@@ -53,8 +54,11 @@ class SimulatedNode:
         self.nccl_settings: Mapping[str, str] = {}
         """NCCL settings of the ranks; set before the first call."""
         self._probes: ProbeAnswers | None = None
-        self._sysfs = SysfsTree(self.preset)
-        self._procfs = ProcfsTree(self.preset, f"{preset} {started_at}")
+        self.identity = f"{self.preset.name} {started_at}"
+        """Of its boots, before their times."""
+        self._sysfs: dict[Path, Mapping[str, TreeWriter]] = {}
+        """By root and part."""
+        self._procfs: dict[Path, TreeWriter] = {}
 
     def now(self) -> tuple[Hardware, float]:
         """The node's parts under the faults of now, and the time, seconds since the node started."""
@@ -69,10 +73,18 @@ class SimulatedNode:
 
         Args:
             root: an empty directory, or one that a node of this preset wrote.
-            parts: those that are about to be read; of the others only what is not there yet is made.
+            parts: those of ``PARTS`` that are about to be read; another process may keep the others up to date. Of
+                these only what is not there is made, when this object first writes beneath the root.
         """
         hardware, now = self.now()
-        self._sysfs.write(root, hardware, now, parts)
+        if root not in self._sysfs:
+            healthy = Hardware(self.preset, ())
+            self._sysfs[root] = {name: TreeWriter(root, make(healthy, now)) for name, make in PARTS.items()}
+            for name in PARTS.keys() - set(parts):
+                self._sysfs[root][name].write_missing(PARTS[name](hardware, now))
+        for name in parts:
+            if name in PARTS:
+                self._sysfs[root][name].write(PARTS[name](hardware, now))
 
     def write_procfs(self, root: Path, only_missing: bool = False) -> None:
         """Bring the tree of ``--path.procfs`` up to date: an empty directory, or one that this wrote.
@@ -81,7 +93,14 @@ class SimulatedNode:
             only_missing: another process keeps it up to date; only what is not there yet is made.
         """
         hardware, now = self.now()
-        self._procfs.write(root, hardware, now, only_missing)
+        tree = procfs_tree(hardware, now, self.identity)
+        if only_missing:
+            TreeWriter(root).write_missing(tree)
+            return
+        if root not in self._procfs:
+            # Processes of an earlier run are gone.
+            self._procfs[root] = TreeWriter(root, (folder.name for folder in root.glob("[0-9]*")))
+        self._procfs[root].write(tree)
 
     def operation_seconds(
         self,
