@@ -1,12 +1,13 @@
-"""The SIOCETHTOOL calls of a simulated node: what its mlx5 driver answers about its network interfaces."""
+"""The statistics that the mlx5 driver of a simulated node keeps of its network interfaces."""
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
+from array import array
 from collections.abc import Mapping
 
+from commwatch.sources.ethtool.abi import NAME_BYTES
 from commwatch_rehearsal.simulation.hardware import Hardware
 from commwatch_rehearsal.simulation.node import SimulatedNode
 from commwatch_rehearsal.simulation.pace import happened
@@ -26,90 +27,43 @@ _HEALTHY_BIT_ERROR_RATIO = 1e-9
 _SYMBOL_ERROR_LANE = 1
 """The lane that the fault ``ethernet_symbol_errors`` strikes."""
 
-_GSTRINGS, _GSTATS, _GSSET_INFO = 0x1B, 0x1D, 0x37
-_SIOCETHTOOL = 0x8946
-_ETH_SS_STATS = 1
-_NAME_BYTES = 32
-
-
-class _Request(ctypes.Structure):
-    """``struct ifreq`` with a pointer in its union."""
-
-    _fields_ = (("name", ctypes.c_char * 16), ("data", ctypes.c_void_p), ("rest", ctypes.c_char * 16))
-
-
-class _SetInfo(ctypes.Structure):
-    """``struct ethtool_sset_info`` for one set."""
-
-    _fields_ = (
-        ("cmd", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
-        ("mask", ctypes.c_uint64),
-        ("count", ctypes.c_uint32),
-    )
-
-
-class _Strings(ctypes.Structure):
-    """Head of ``struct ethtool_gstrings``."""
-
-    _fields_ = (("cmd", ctypes.c_uint32), ("string_set", ctypes.c_uint32), ("count", ctypes.c_uint32))
-
-
-class _Stats(ctypes.Structure):
-    """Head of ``struct ethtool_stats``."""
-
-    _fields_ = (("cmd", ctypes.c_uint32), ("count", ctypes.c_uint32))
-
 
 class SimulatedEthtool:
-    """Stands in for ``fcntl.ioctl``: answers in the caller's memory, as the kernel does."""
+    """Stands in for ``StatisticsCalls``.
+
+    Every method but ``close`` raises OSError: ENODEV: no such interface; EOPNOTSUPP: its driver has no statistics.
+    """
 
     def __init__(self, node: SimulatedNode) -> None:
         self._node = node
 
-    def __call__(self, descriptor: int, request: int, argument: bytearray) -> int:
-        """Answer one call.
+    def count(self, interface: str) -> int:
+        """How many statistics the driver has."""
+        return len(self._statistics(interface))
 
-        Raises:
-            OSError: ENODEV: no such interface; EOPNOTSUPP: its driver has no statistics, or this is another call.
-        """
-        if request != _SIOCETHTOOL:
-            raise _error(errno.ENOTTY)
-        asked = _Request.from_buffer(argument)
-        interface = next((one for one in self._node.preset.interfaces if one.name.encode() == asked.name), None)
+    def names(self, interface: str, count: int) -> bytes | None:
+        """Their names, as the kernel pads them."""
+        del count  # it never changes
+        return b"".join(name.encode().ljust(NAME_BYTES, b"\0") for name in self._statistics(interface))
+
+    def numbers(self, interface: str, count: int) -> memoryview | None:
+        """Their values now."""
+        del count
+        return memoryview(array("Q", self._statistics(interface).values()))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _statistics(self, name: str) -> Mapping[str, int]:
+        """By the driver's names, in its order."""
+        interface = next((one for one in self._node.preset.interfaces if one.name == name), None)
         if interface is None:
-            raise _error(errno.ENODEV)
+            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
         drivers = {device.address: device.driver for device in self._node.preset.devices}
         if drivers[interface.pci_address] != _DRIVER:
-            raise _error(errno.EOPNOTSUPP)
-        self._answer(asked.data, self.statistics(interface))
-        return 0
-
-    def statistics(self, interface: EthernetInterface) -> Mapping[str, int]:
-        """The driver's current statistics, by its names, in its order."""
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
         hardware, now = self._node.now()
         return statistics_of(hardware, interface, now)
-
-    def _answer(self, address: int, statistics: Mapping[str, int]) -> None:
-        command = ctypes.c_uint32.from_address(address).value
-        if command == _GSSET_INFO:
-            info = _SetInfo.from_address(address)
-            info.mask &= 1 << _ETH_SS_STATS
-            if info.mask:
-                info.count = len(statistics)
-        elif command == _GSTRINGS:
-            strings = _Strings.from_address(address)
-            if strings.string_set != _ETH_SS_STATS:
-                raise _error(errno.EOPNOTSUPP)
-            strings.count = len(statistics)
-            names = b"".join(name.encode().ljust(_NAME_BYTES, b"\0") for name in statistics)
-            ctypes.memmove(address + ctypes.sizeof(_Strings), names, len(names))
-        elif command == _GSTATS:
-            _Stats.from_address(address).count = len(statistics)
-            numbers = (ctypes.c_uint64 * len(statistics))(*statistics.values())
-            ctypes.memmove(address + ctypes.sizeof(_Stats), numbers, ctypes.sizeof(numbers))
-        else:
-            raise _error(errno.EOPNOTSUPP)
 
 
 def statistics_of(hardware: Hardware, interface: EthernetInterface, time: float) -> dict[str, int]:
@@ -180,7 +134,3 @@ def _events(hardware: Hardware, kind: str, interface: str, time: float) -> int:
     return sum(
         happened(fault, boot, time) for fault in hardware.faults if fault.kind == kind and fault.interface == interface
     )
-
-
-def _error(number: int) -> OSError:
-    return OSError(number, os.strerror(number))

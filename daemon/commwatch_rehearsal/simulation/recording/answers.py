@@ -5,15 +5,15 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import struct
 import time
+from array import array
 from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any, Final
 
 import pynvml
 
-from commwatch.sources.ethtool.abi import GSSET_INFO, GSTATS, GSTRINGS, MOST_STATISTICS, NAME_BYTES, SIOCETHTOOL
+from commwatch.sources.ethtool.abi import MOST_STATISTICS, NAME_BYTES
 from commwatch_rehearsal.simulation.abi import (
     DRIVER_NOT_LOADED,
     INVALID_ARGUMENT,
@@ -41,7 +41,6 @@ from commwatch_rehearsal.simulation.recording.calls import (
 )
 from commwatch_rehearsal.simulation.recording.node import RecordedNode, Track, tracks
 
-_COMMANDS: Final = {GSSET_INFO: "count", GSTRINGS: "names", GSTATS: "numbers"}
 _OVERWRITTEN: Final = "EPIPE"
 _NOT_A_HANDLE: Final = 2**32
 """Addresses from here on are of what the library lends; those below are numbers of GPUs."""
@@ -203,7 +202,7 @@ def install(node: RecordedNode) -> None:
 
 
 class RecordedEthtool:
-    """Stands in for ``fcntl.ioctl``."""
+    """Stands in for ``StatisticsCalls``; methods raise OSError as it was recorded."""
 
     def __init__(self, node: RecordedNode) -> None:
         self._node = node
@@ -215,49 +214,50 @@ class RecordedEthtool:
                 for place, value in one.numbers:
                     self._numbers[one.interface, place].add(one.at, value)
 
-    def __call__(self, _descriptor: int, request: int, argument: bytearray) -> int:
-        """Answer one call in the caller's memory, as the kernel does.
+    def count(self, interface: str) -> int:
+        """How many statistics the driver had."""
+        count = self._answer(interface, "count").count
+        return count if count <= MOST_STATISTICS else 0
 
-        Raises:
-            OSError: as it was recorded; EOPNOTSUPP for what was not asked then.
-        """
-        name, address = struct.unpack_from("@16sP", argument)
-        interface = name.partition(b"\0")[0].decode("latin-1")
-        command = _COMMANDS.get(ctypes.c_uint32.from_address(address).value) if request == SIOCETHTOOL else None
-        track = self._answers.get((interface, command))
-        if track is None:
-            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-        moment = self._node.moment
-        answer = track.at(moment)
-        if answer.error:
-            number = getattr(errno, answer.error, errno.EIO)
-            raise OSError(number, os.strerror(number))
-        entries = min(answer.count, MOST_STATISTICS)
-        if command == "count":
-            data, place = struct.pack("=QI", int(entries > 0) << 1, entries), 8
-        elif command == "names":
-            names = b"".join(one.encode("latin-1")[:NAME_BYTES].ljust(NAME_BYTES, b"\0") for one in answer.names)
-            data, place = struct.pack("=I", len(answer.names)) + names, 8
-        else:
-            numbers = self.numbers(interface, entries)
-            data, place = struct.pack(f"=I{entries}Q", entries, *numbers), 4
-        ctypes.memmove(address + place, data, len(data))
-        return 0
+    def names(self, interface: str, count: int) -> bytes | None:
+        """Their names; None where there were no longer ``count``."""
+        names = self._answer(interface, "names").names
+        if len(names) != count:
+            return None
+        return b"".join(one.encode("latin-1")[:NAME_BYTES].ljust(NAME_BYTES, b"\0") for one in names)
 
-    def names(self, interface: str) -> tuple[str, ...]:
+    def numbers(self, interface: str, count: int) -> memoryview | None:
+        """Their values, as they are now; None where there were no longer ``count``."""
+        if self._answer(interface, "numbers").count != count:
+            return None
+        return memoryview(array("Q", self.values(interface, count)))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def values(self, interface: str, count: int) -> list[int]:
+        """The first statistics of an interface, as they are now."""
+        return [self.value(interface, place, self._node.moment) for place in range(count)]
+
+    def value(self, interface: str, place: int, moment: float) -> int:
+        """A statistic at a time of the recording."""
+        track = self._numbers.get((interface, place))
+        return 0 if track is None else track.at(moment)
+
+    def known_names(self, interface: str) -> tuple[str, ...]:
         """The names of an interface's statistics; none where they were not recorded."""
         track = self._answers.get((interface, "names"))
         return () if track is None else track.at(self._node.moment).names
 
-    def numbers(self, interface: str, entries: int) -> list[int]:
-        """The first statistics of an interface, as they are now."""
-        moment = self._node.moment
-        return [self.number(interface, place, moment) for place in range(entries)]
-
-    def number(self, interface: str, place: int, moment: float) -> int:
-        """A statistic at a time of the recording."""
-        track = self._numbers.get((interface, place))
-        return 0 if track is None else track.at(moment)
+    def _answer(self, interface: str, command: str) -> lines.Statistics:
+        """The answer of now; EOPNOTSUPP for what was not asked when it was recorded."""
+        track = self._answers.get((interface, command))
+        if track is None:
+            raise _error("EOPNOTSUPP")
+        answer = track.at(self._node.moment)
+        if answer.error:
+            raise _error(answer.error)
+        return answer
 
 
 class RecordedKernelLog:
@@ -276,7 +276,7 @@ class RecordedKernelLog:
         """When the last record came, microseconds since the recording began; 0: before that."""
         last = next((one.error for one in reversed(self._due())), "")
         if last and last != _OVERWRITTEN:
-            raise _error(last)
+            raise _error(last, "/dev/kmsg")
 
     def _due(self) -> list[lines.LogLine]:
         moment = self._node.age
@@ -289,7 +289,7 @@ class RecordedKernelLog:
         line = self._lines[self._next]
         self._next += 1
         if line.error:
-            raise _error(line.error)
+            raise _error(line.error, "/dev/kmsg")
         self.came = max(0, round(line.stamp * 1e6))
         stamp = max(0, round((self._began + line.stamp) * 1e6))
         return f"{line.level},{line.number},{stamp},-;{line.text}\n".encode("latin-1", "replace")
@@ -298,8 +298,6 @@ class RecordedKernelLog:
         """Nothing is held."""
 
 
-def _error(name: str) -> OSError:
+def _error(name: str, file: str | None = None) -> OSError:
     number = getattr(errno, name, errno.EIO)
-    if name == _OVERWRITTEN:
-        return BrokenPipeError(number, os.strerror(number))
-    return OSError(number, os.strerror(number), "/dev/kmsg")
+    return OSError(number, os.strerror(number), file)  # of the class that the number has: BrokenPipeError of EPIPE

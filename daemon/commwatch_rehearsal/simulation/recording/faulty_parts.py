@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -25,7 +26,7 @@ from commwatch_rehearsal.simulation.hardware import Hardware
 from commwatch_rehearsal.simulation.kernel_log import SimulatedKernelLog
 from commwatch_rehearsal.simulation.kernel_log_texts import FIRST_BOOT, streams_of
 from commwatch_rehearsal.simulation.node import SimulatedNode
-from commwatch_rehearsal.simulation.presets.parts import EthernetInterface, Preset
+from commwatch_rehearsal.simulation.presets.parts import Preset
 from commwatch_rehearsal.simulation.rdma_counters import PORT_COUNTERS, QUEUE_COUNTERS, ROCE_COUNTERS
 from commwatch_rehearsal.simulation.recording.answers import RecordedEthtool, RecordedKernelLog
 from commwatch_rehearsal.simulation.recording.file import Recording
@@ -229,37 +230,29 @@ class FaultyEthtool(RecordedEthtool):
         self._parts = parts
         self._interfaces = {one.name: one for one in parts.preset.interfaces}
 
-    def numbers(self, interface: str, entries: int) -> list[int]:
-        """See ``RecordedEthtool.numbers``."""
-        recorded = super().numbers(interface, entries)
-        one, names = self._interfaces.get(interface), self.names(interface)
-        if one is None or len(names) < entries:
-            return recorded
+    def values(self, interface: str, count: int) -> list[int]:
+        """See ``RecordedEthtool.values``."""
+        recorded = super().values(interface, count)
+        one, names = self._interfaces.get(interface), self.known_names(interface)
         hardware, age = self._parts.now()
-        if not hardware.faults:
+        if one is None or len(names) < count or not hardware.faults:
             return recorded
         faulty = statistics_of(hardware, one, age)
-        healthy = {age: self._healthy(one, age)}
+        healthy = cache(partial(statistics_of, self._parts.healthy, one))
         reset, stops = hardware.last_boot(age), _spans(hardware.downs(interface), age)
-        for moment in (reset, *(min(end, age) for span in stops for end in span)):
-            healthy[moment] = self._healthy(one, moment)
-            healthy[max(moment, reset)] = self._healthy(one, max(moment, reset))
         return [
             laid(
-                lambda at, place=place: self.number(interface, place, self._node.moment_at(at)),  # type: ignore[misc]  # bound now
+                lambda at, place=place: self.value(interface, place, self._node.moment_at(at)),  # type: ignore[misc]  # bound now
                 faulty[name],
-                lambda at, name=name: healthy[at][name],  # type: ignore[misc]  # bound now
+                lambda at, name=name: healthy(at)[name],  # type: ignore[misc]  # bound now
                 age,
                 reset,
                 stops,
             )
             if name in faulty
-            else count
-            for place, (name, count) in enumerate(zip(names, recorded, strict=False))
+            else value
+            for place, (name, value) in enumerate(zip(names, recorded, strict=False))
         ]
-
-    def _healthy(self, interface: EthernetInterface, age: float) -> dict[str, int]:
-        return statistics_of(self._parts.healthy, interface, age)
 
 
 class FaultyKernelLog:

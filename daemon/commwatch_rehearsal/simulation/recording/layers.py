@@ -5,20 +5,20 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import struct
 import sys
 import threading
 import time
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeVar
 
 import pynvml
 
 from commwatch.sources import files
-from commwatch.sources.ethtool.abi import GSSET_INFO, GSTATS, GSTRINGS, NAME_BYTES, SIOCETHTOOL, Ioctl
+from commwatch.sources.ethtool.abi import NAME_BYTES, Statistics
 from commwatch.sources.kernel_log import LogDevice
 from commwatch.sources.kernel_log_lines import parse_record, parse_report
+from commwatch_rehearsal.simulation.recording import lines
 from commwatch_rehearsal.simulation.recording.calls import (
     ERROR_TEXT,
     FIELD_VALUES,
@@ -44,15 +44,15 @@ from commwatch_rehearsal.simulation.recording.lines import (
     LogLine,
     Metrics,
     Root,
-    Statistics,
 )
 from commwatch_rehearsal.simulation.recording.names import Names
+
+_T = TypeVar("_T")
 
 _ALWAYS_LISTED: Final = ("module", "class/net", "class/infiniband", "bus/pci/devices")
 """Folders of sysfs in which readers look for names without listing them, or that tell by being empty."""
 _IDENTITIES: Final = ("clusterUuid", "ibGuid", "rackGuid", "chassisSerialNumber", "serial", "uuid")
 """Fields of structures of the driver that are an identity."""
-_LINK_COMMANDS: Final = {GSSET_INFO: "count", GSTRINGS: "names", GSTATS: "numbers"}
 
 
 def error_name(error: OSError) -> str:
@@ -420,46 +420,61 @@ class RecordingLog:
 
 
 class RecordingEthtool:
-    """``fcntl.ioctl``, with the statistics that the kernel gave written down."""
+    """The statistics of interfaces, with what the kernel gave written down."""
 
-    def __init__(self, below: Ioctl, tape: Tape) -> None:
+    def __init__(self, below: Statistics, tape: Tape) -> None:
         self._below, self._tape = below, tape
         self._numbers: dict[str, dict[int, int]] = {}
 
-    def __call__(self, descriptor: int, request: int, argument: bytearray) -> object:
-        tape = self._tape
-        name, address = struct.unpack_from("@16sP", argument)
-        interface = name.partition(b"\0")[0].decode("latin-1")
-        command = _LINK_COMMANDS.get(ctypes.c_uint32.from_address(address).value) if request == SIOCETHTOOL else None
-        at, since = tape.at, time.perf_counter()
-        try:
-            result = self._below(descriptor, request, argument)
-        except OSError as error:
-            took = tape.spent("ethtool", since)
-            if command is not None and tape.is_new((interface, command), error_name(error)):
-                line = Statistics(at, took, interface=interface, command=command, error=error_name(error))  # type: ignore[arg-type]
-                tape.file.write(line)
-            raise
-        took = tape.spent("ethtool", since)
-        if command == "count":
-            mask, count = struct.unpack_from("=QI", ctypes.string_at(address + 8, 12))
-            count = count if mask else 0
-            if tape.is_new((interface, command), count):
-                tape.file.write(Statistics(at, took, interface=interface, command="count", count=count))
-        elif command == "names":
-            count = ctypes.c_uint32.from_address(address + 8).value
-            raw = ctypes.string_at(address + 12, NAME_BYTES * count)
-            if tape.is_new((interface, command), raw):
-                pieces = (raw[place : place + NAME_BYTES] for place in range(0, len(raw), NAME_BYTES))
-                names = tuple(one.rstrip(b"\0").decode("latin-1") for one in pieces)
-                tape.file.write(Statistics(at, took, interface=interface, command="names", count=count, names=names))
-        elif command == "numbers":
-            count = ctypes.c_uint32.from_address(address + 4).value
-            numbers = dict(enumerate(memoryview(ctypes.string_at(address + 8, 8 * count)).cast("Q").tolist()))
+    def count(self, interface: str) -> int:
+        count, at, took = self._call("count", interface, self._below.count, interface)
+        if self._tape.is_new((interface, "count"), count):
+            self._tape.file.write(lines.Statistics(at, took, interface=interface, command="count", count=count))
+        return count
+
+    def names(self, interface: str, count: int) -> bytes | None:
+        raw, at, took = self._call("names", interface, self._below.names, interface, count)
+        if raw is not None and self._tape.is_new((interface, "names"), raw):
+            pieces = (raw[place : place + NAME_BYTES] for place in range(0, len(raw), NAME_BYTES))
+            names = tuple(one.rstrip(b"\0").decode("latin-1") for one in pieces)
+            self._tape.file.write(
+                lines.Statistics(at, took, interface=interface, command="names", count=count, names=names)
+            )
+        return raw
+
+    def numbers(self, interface: str, count: int) -> memoryview | None:
+        memory, at, took = self._call("numbers", interface, self._below.numbers, interface, count)
+        if memory is not None:
+            numbers = dict(enumerate(memory[:count].tolist()))
             last = self._numbers.get(interface, {})
             changed = tuple((place, value) for place, value in numbers.items() if last.get(place) != value)
             self._numbers[interface] = numbers
-            if tape.is_new((interface, command), count) or changed:
-                line = Statistics(at, took, interface=interface, command="numbers", count=count, numbers=changed)
-                tape.file.write(line)
-        return result
+            if self._tape.is_new((interface, "numbers"), count) or changed:
+                self._tape.file.write(
+                    lines.Statistics(at, took, interface=interface, command="numbers", count=count, numbers=changed)
+                )
+        return memory
+
+    def close(self) -> None:
+        self._below.close()
+
+    def _call(
+        self,
+        command: Literal["count", "names", "numbers"],
+        interface: str,
+        function: Callable[..., _T],
+        *arguments: Any,
+    ) -> tuple[_T, float, float]:
+        """The answer, when it was asked for, and the seconds that it took; an error is written down."""
+        tape = self._tape
+        at, since = tape.at, time.perf_counter()
+        try:
+            answer = function(*arguments)
+        except OSError as error:
+            took = tape.spent("ethtool", since)
+            if tape.is_new((interface, command), error_name(error)):
+                tape.file.write(
+                    lines.Statistics(at, took, interface=interface, command=command, error=error_name(error))
+                )
+            raise
+        return answer, at, tape.spent("ethtool", since)
