@@ -22,6 +22,7 @@ from commwatch_rehearsal.simulation.abi import (
     Argument,
     integer,
     pointer_address,
+    set_pointer,
     store,
     store_text,
     target,
@@ -173,8 +174,7 @@ class SimulatedLibrary:
             return INVALID_ARGUMENT
         call = self._touch(place)
         if call.condition.answer == "ok":
-            address = ctypes.addressof(self._handles) + place
-            ctypes.c_void_p.from_buffer(target(handle)).value = address
+            set_pointer(handle, ctypes.addressof(self._handles) + place)
         return _CODES[call.condition.answer]
 
     def _device_call(self, name: str, read: Callable[..., int], handle: Argument, *arguments: Argument) -> int:

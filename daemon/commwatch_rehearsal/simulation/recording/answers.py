@@ -8,6 +8,7 @@ import os
 import time
 from array import array
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import count
 from typing import Any, Final
 
@@ -24,6 +25,8 @@ from commwatch_rehearsal.simulation.abi import (
     UNKNOWN,
     Argument,
     integer,
+    point,
+    pointer_address,
 )
 from commwatch_rehearsal.simulation.recording import lines
 from commwatch_rehearsal.simulation.recording.calls import (
@@ -88,7 +91,8 @@ class RecordedLibrary:
             ERROR_TEXT: lambda code: MESSAGES.get(integer(code), b"Unknown Error"),
             FIELD_VALUES: self._field_values, GPM_METRICS: self._gpm_metrics, WAIT: self._wait,
         }  # fmt: skip
-        function = _Function(special.get(name) or (lambda *arguments: self._call(name, arguments)))
+        # A partial object: unlike a method it takes the attributes (restype) that the binding sets on C functions.
+        function = partial(special.get(name) or partial(self._call, name))
         setattr(self, name, function)
         return function
 
@@ -98,22 +102,22 @@ class RecordedLibrary:
         found = self.calls.get((name, asked))
         return self.calls.get((name, (*asked[:-1], None))) if found is None and LISTS in name else found
 
-    def _call(self, name: str, arguments: tuple[Argument, ...]) -> int:
+    def _call(self, name: str, *arguments: Argument) -> int:
         track = self.track(name, arguments)
         if track is None:
             # Where the driver was not even opened, none was loaded.
             return DRIVER_NOT_LOADED if name == INITIALISE else NOT_SUPPORTED
         code, contents = track.at(self._node.moment)
         if name == GPM_SAMPLE and code == SUCCESS:
-            self._samples[_address(arguments[1])] = _address(arguments[0])
+            self._samples[pointer_address(arguments[1])] = pointer_address(arguments[0])
         if name in MAKES and code == SUCCESS:
-            _point(memory_of(arguments[0]), next(self._made))
+            point(memory_of(arguments[0]), next(self._made))
         for argument, content in zip(arguments, contents, strict=False):
             memory = memory_of(argument)
             if content is None or memory is None:
                 continue
             if isinstance(memory, ctypes._Pointer):
-                _point(memory, int(content) if content.isdecimal() and len(content) < 10 else 0)
+                point(memory, int(content) if content.isdecimal() and len(content) < 10 else 0)
                 continue
             try:
                 data = bytes.fromhex(content)
@@ -126,7 +130,7 @@ class RecordedLibrary:
         return code
 
     def _field_values(self, handle: Argument, number: Argument, values: Argument) -> int:
-        gpu, moment = _address(handle), self._node.moment
+        gpu, moment = pointer_address(handle), self._node.moment
         codes = self._field_codes.get(gpu)
         if codes is None:
             return INVALID_ARGUMENT
@@ -145,7 +149,7 @@ class RecordedLibrary:
 
     def _gpm_metrics(self, argument: Argument) -> int:
         asked = memory_of(argument)
-        track = self._metrics.get(self._samples.get(_address(asked.sample2), 0))
+        track = self._metrics.get(self._samples.get(pointer_address(asked.sample2), 0))
         if track is None:
             return INVALID_ARGUMENT
         answer = track.at(self._node.moment)
@@ -160,7 +164,7 @@ class RecordedLibrary:
             event = self._events[self._event]
             self._event += 1
             filled = memory_of(data)
-            ctypes.c_void_p.from_buffer(filled).value = event.gpu
+            point(filled, event.gpu)
             filled.eventType, filled.eventData = event.kind, event.data
             filled.gpuInstanceId, filled.computeInstanceId = event.instances
             return SUCCESS
@@ -168,26 +172,8 @@ class RecordedLibrary:
         return TIMEOUT if track is None else track.at(self._node.moment)[0]
 
 
-class _Function:
-    """A function; the binding sets ``restype`` on some."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
-
-    def __call__(self, *arguments: Argument) -> Any:
-        return self._function(*arguments)
-
-
-def _address(pointer: Argument) -> int:
-    return ctypes.cast(pointer, ctypes.c_void_p).value or 0
-
-
 def _number(address: int) -> int:
     return address if address < _NOT_A_HANDLE else 0
-
-
-def _point(pointer: Any, address: int) -> None:
-    ctypes.c_void_p.from_buffer(pointer).value = address
 
 
 def install(node: RecordedNode) -> None:

@@ -19,6 +19,7 @@ from commwatch_rehearsal.simulation.abi import (
     UNINITIALIZED,
     Argument,
     integer,
+    point,
     pointer_address,
     store,
 )
@@ -264,9 +265,9 @@ class FaultyLibrary(SimulatedLibrary):
         if code == TIMEOUT:
             return self._wait(event_set, data, milliseconds)
         if code == SUCCESS:
-            device = ctypes.c_void_p.from_buffer(memory_of(data))
-            place = self._places.get(device.value or 0)
-            device.value = None if place is None else ctypes.addressof(self._handles) + place
+            event = memory_of(data)
+            place = self._places.get(pointer_address(event))
+            point(event, 0 if place is None else ctypes.addressof(self._handles) + place)
         return code
 
     def _confidential_state(self, state: Argument) -> int:

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, Literal, TypeVar
 
 import pynvml
@@ -18,6 +18,7 @@ from commwatch.sources import files
 from commwatch.sources.ethtool.abi import NAME_BYTES, Statistics
 from commwatch.sources.kernel_log import LogDevice
 from commwatch.sources.kernel_log_lines import parse_record, parse_report
+from commwatch_rehearsal.simulation.abi import pointer_address
 from commwatch_rehearsal.simulation.recording import lines
 from commwatch_rehearsal.simulation.recording.calls import (
     ERROR_TEXT,
@@ -112,11 +113,12 @@ class RecordingLibrary:
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(self._library, name)
-        wrapped = function if name == ERROR_TEXT else _Function(self, name, function)
+        # A partial object: unlike a method it takes the attributes (restype) that the binding sets on C functions.
+        wrapped = function if name == ERROR_TEXT else partial(self._call, name, function)
         setattr(self, name, wrapped)
         return wrapped
 
-    def call(self, name: str, function: Any, arguments: tuple[Any, ...]) -> int:
+    def _call(self, name: str, function: Any, *arguments: Any) -> int:
         tape = self._tape
         asked = () if name in (FIELD_VALUES, GPM_METRICS, WAIT) else self._question(name, arguments)
         before = [bytes(memory) if memory is not None else b"" for memory in map(memory_of, arguments)] if asked else []
@@ -131,7 +133,7 @@ class RecordingLibrary:
             self._take_event(at, took, arguments, code)
         else:
             if name == GPM_SAMPLE:
-                self._samples[_address(arguments[1])] = self._number(_address(arguments[0]))
+                self._samples[pointer_address(arguments[1])] = self._number(pointer_address(arguments[0]))
             memory = tuple(
                 self._memory(name, argument, old) for argument, old in zip(arguments, before, strict=True)
             ) if asked else ()  # fmt: skip
@@ -154,7 +156,7 @@ class RecordingLibrary:
         if isinstance(memory, ctypes._Pointer):
             if not name.startswith(OPENS_HANDLE):
                 return None
-            return str(self._handles.setdefault(_address(memory), len(self._handles) + 1))
+            return str(self._handles.setdefault(pointer_address(memory), len(self._handles) + 1))
         return self._named(name, memory, after).rstrip(b"\0").hex()
 
     def _named(self, name: str, memory: Any, content: bytes) -> bytes:
@@ -176,7 +178,7 @@ class RecordingLibrary:
         return content
 
     def _take_fields(self, at: float, took: float, arguments: tuple[Any, ...], code: int) -> None:
-        gpu, tape = self._number(_address(arguments[0])), self._tape
+        gpu, tape = self._number(pointer_address(arguments[0])), self._tape
         is_new = tape.is_new((FIELD_VALUES, gpu), code)
         entries: list[Field] = []
         if code == 0:
@@ -194,7 +196,7 @@ class RecordingLibrary:
 
     def _take_metrics(self, at: float, took: float, arguments: tuple[Any, ...], code: int) -> None:
         asked = memory_of(arguments[0])
-        gpu = self._samples.get(_address(asked.sample2), 0)
+        gpu = self._samples.get(pointer_address(asked.sample2), 0)
         metrics = tuple(
             (one.metricId, one.nvmlReturn, None if one.value != one.value else one.value)
             for one in asked.metrics[: asked.numMetrics]
@@ -207,24 +209,10 @@ class RecordingLibrary:
         if code == 0:
             data = memory_of(arguments[1])
             instances = (data.gpuInstanceId, data.computeInstanceId)
-            tape.file.write(Event(at, took, gpu=self._number(_address(data.device)), kind=data.eventType,
+            tape.file.write(Event(at, took, gpu=self._number(pointer_address(data.device)), kind=data.eventType,
                                   data=data.eventData, instances=instances))  # fmt: skip
         elif tape.is_new(WAIT, code):
             tape.file.write(Call(at, took, function=WAIT, arguments=(), code=code))
-
-
-class _Function:
-    """A function of the library; the binding sets ``restype`` on some."""
-
-    def __init__(self, library: RecordingLibrary, name: str, function: Any) -> None:
-        self._library, self._name, self._function = library, name, function
-
-    def __call__(self, *arguments: Any) -> int:
-        return self._library.call(self._name, self._function, arguments)
-
-
-def _address(pointer: Any) -> int:
-    return ctypes.cast(pointer, ctypes.c_void_p).value or 0
 
 
 def record_driver(tape: Tape) -> Callable[[], None]:
