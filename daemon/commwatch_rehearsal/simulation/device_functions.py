@@ -102,7 +102,7 @@ def _link_errors(call: Call, nvlink: NVLinkModel, link: int, counter: Argument, 
     if field is None or nvlink.version >= NVLINK_5:
         return NOT_SUPPORTED
     answer = link_errors(Asked(call.hardware, call.epoch, call.place, link), LINK_ERRORS[field], link)
-    return store(value, answer.value if answer.count is None else answer.count(call.time))
+    return store(value, answer.at(call.time))
 
 
 def _utilization(call: Call, rates: Argument) -> int:

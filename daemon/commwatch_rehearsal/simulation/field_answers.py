@@ -43,6 +43,11 @@ class FieldAnswer:
     flow: tuple[Flow, float] | None = None
     count: Count | None = None
 
+    @property
+    def is_flat(self) -> bool:
+        """Whether it does not change within an epoch."""
+        return self.flow is None and self.count is None
+
     def at(self, time: float) -> int:
         """The value at a time within the epoch."""
         if self.flow is not None:

@@ -217,9 +217,9 @@ class FaultyLibrary(SimulatedLibrary):
                 for hardware, epoch in ((call.hardware, call.epoch), (healthy, healthy.epoch(call.time)))
             )
             # All bits set in place of a count is no count.
-            is_counter = field in COUNTERS and not (call.condition.blank and field in LINK_COUNTERS and _is_flat(one))
+            is_counter = field in COUNTERS and not (call.condition.blank and field in LINK_COUNTERS and one.is_flat)
             stops = tuple(self._stops(call, field, scope, other)) if is_counter else ()
-            is_same = _is_flat(one) and _is_flat(other) and (one.code, one.value) == (other.code, other.value)
+            is_same = one.is_flat and other.is_flat and (one.code, one.value) == (other.code, other.value)
             if not is_same or (is_counter and (reset or stops)):
                 key = (self._parts.numbers[call.place], field, scope)
                 found.append(_Entry(place, key, one, other, is_counter, reset, stops))
@@ -298,11 +298,6 @@ class FaultyLibrary(SimulatedLibrary):
             translated.append(one)
         answer: int = getattr(self._recorded, name)(*translated)
         return answer
-
-
-def _is_flat(answer: FieldAnswer) -> bool:
-    """Whether it does not change within an epoch."""
-    return answer.flow is None and answer.count is None
 
 
 def _contents(arguments: Sequence[Argument]) -> list[bytes | None]:
