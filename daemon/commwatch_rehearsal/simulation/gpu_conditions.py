@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -27,6 +27,11 @@ _IDLE = 0x1
 
 Answer: TypeAlias = Literal["ok", "lost", "reset_required", "missing", "not_started", "unbound"]
 """How a GPU answers its driver."""
+_ANSWERS: Mapping[str, Answer] = {
+    "gpu_missing": "missing", "gpu_not_started": "not_started", "gpu_unbound": "unbound", "gpu_lost": "lost",
+    "gpu_reset_required": "reset_required",
+}  # fmt: skip
+"""By kind of fault; of several the first one holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,15 +218,7 @@ def job_use(active: Sequence[Fault], setting: str) -> float:
 
 
 def _answer(kinds: set[str]) -> Answer:
-    if "gpu_missing" in kinds:
-        return "missing"
-    if "gpu_not_started" in kinds:
-        return "not_started"
-    if "gpu_unbound" in kinds:
-        return "unbound"
-    if "gpu_lost" in kinds:
-        return "lost"
-    return "reset_required" if "gpu_reset_required" in kinds else "ok"
+    return next((answer for kind, answer in _ANSWERS.items() if kind in kinds), "ok")
 
 
 def _clock_reasons(active: Sequence[Fault], busy: bool) -> int:

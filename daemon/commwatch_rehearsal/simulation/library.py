@@ -86,9 +86,20 @@ class SimulatedLibrary:
             "nvmlGpmSampleAlloc": self._samples.allocate,
             "nvmlGpmSampleFree": self._samples.free,
         }
+        functions: dict[str, Callable[..., int | bytes]] = {
+            "nvmlInitWithFlags": self.initialise,
+            "nvmlShutdown": self.shut_down,
+            "nvmlErrorString": self.error_text,
+            "nvmlSystemGetDriverVersion": self.driver_version,
+            "nvmlSystemGetNVMLVersion": self.library_version,
+            "nvmlSystemGetCudaDriverVersion_v2": self.cuda_version,
+            "nvmlSystemGetConfComputeState": self.confidential_state,
+            "nvmlDeviceGetCount_v2": self.count,
+            "nvmlDeviceGetHandleByIndex_v2": self.handle_by_index,
+        }
         # partial objects: unlike methods they take the attributes (restype) that the binding sets on C functions.
-        for name, method in _FUNCTIONS.items():
-            setattr(self, name, partial(getattr(self, method)))
+        for name, function in functions.items():
+            setattr(self, name, partial(function))
         for name, read in device_functions.items():
             setattr(self, name, partial(self._device_call, name, read))
         for name, read in PAIR_FUNCTIONS.items():
@@ -227,17 +238,3 @@ class SimulatedLibrary:
         hardware, time = self._node.reach(place)
         timestamp = round((self._node.started_at + time) * 1e6)
         return Call(hardware, hardware.epoch(time), place, time, timestamp)
-
-
-_FUNCTIONS = {
-    "nvmlInitWithFlags": "initialise",
-    "nvmlShutdown": "shut_down",
-    "nvmlErrorString": "error_text",
-    "nvmlSystemGetDriverVersion": "driver_version",
-    "nvmlSystemGetNVMLVersion": "library_version",
-    "nvmlSystemGetCudaDriverVersion_v2": "cuda_version",
-    "nvmlSystemGetConfComputeState": "confidential_state",
-    "nvmlDeviceGetCount_v2": "count",
-    "nvmlDeviceGetHandleByIndex_v2": "handle_by_index",
-}
-"""Method of the library by symbol."""

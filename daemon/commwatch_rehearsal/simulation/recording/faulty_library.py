@@ -67,7 +67,7 @@ class FaultyLibrary(SimulatedLibrary):
         self._epoch: Epoch | None = None
         self._plans: dict[tuple[int, bytes], list[_Entry]] = {}
         own: dict[str, Callable[..., int]] = {
-            "nvmlSystemGetNVMLVersion": partial(self._recorded_of_system, "nvmlSystemGetNVMLVersion"),
+            "nvmlSystemGetNVMLVersion": partial(self._recorded_alone, "nvmlSystemGetNVMLVersion"),
             "nvmlSystemGetConfComputeState": self._confidential_state,
             "nvmlEventSetCreate": partial(self._made, "nvmlEventSetCreate", self._event_sets.create),
             "nvmlEventSetWait_v2": self._wait_for_either,
@@ -273,14 +273,8 @@ class FaultyLibrary(SimulatedLibrary):
     def _confidential_state(self, state: Argument) -> int:
         hardware, time = self._parts.now()
         if self._is_open() and not hardware.epoch(time).confidential:
-            return self._recorded_of_system("nvmlSystemGetConfComputeState", state)
+            return self._recorded_alone("nvmlSystemGetConfComputeState", state)
         return self.confidential_state(state)
-
-    def _recorded_of_system(self, name: str, *arguments: Argument) -> int:
-        if not self._is_open():
-            return UNINITIALIZED
-        answer: int = getattr(self._recorded, name)(*arguments)
-        return answer
 
     def _recorded_alone(self, name: str, *arguments: Argument) -> int:
         """A function that no fault changes; a GPU that a fault keeps from answering does not answer."""
