@@ -164,7 +164,6 @@ from pathlib import Path
 import pynvml
 from commwatch_rehearsal.simulation.library import install
 from commwatch_rehearsal.simulation.node import SimulatedNode
-from commwatch_rehearsal.simulation.probe_answers import SimulatedProbes
 install(SimulatedNode("h100x8", Path(sys.argv[1]), float(sys.argv[2])))
 pynvml.nvmlInit()
 pynvml.nvmlDeviceGetHandleByIndex(1)
