@@ -172,12 +172,10 @@ def of_all_links(nvlink: NVLinkModel, field: int, asked: Asked) -> FieldAnswer:
 
 
 def link_facts(nvlink: NVLinkModel, field: int, asked: Asked) -> FieldAnswer:
-    """Fields of one link that are no counters: 146, 164, 165, 166, 167."""
+    """Fields of one link that are no counters: 146, 164, 165, 167."""
     link, active = asked.scope, asked.condition.links_active[asked.scope]
     if field == 165:
         return code(int(active))
-    if field == 166:
-        return code(nvlink.version)
     if not active:
         return NO_SUCH_LINK
     if field == 164:

@@ -31,7 +31,7 @@ COUNTERS = LINK_COUNTERS | (DEVICE_FIELDS.keys() - DEVICE_GAUGES)
 """Fields that count."""
 
 _OF_ALL_LINKS = frozenset({90, 91, 147})
-_LINK_FACTS = frozenset({146, 164, 165, 166, 167})
+_LINK_FACTS = frozenset({146, 164, 165, 167})
 
 
 @dataclass(frozen=True, slots=True)
