@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -53,8 +54,16 @@ class TreeWriter:
     def write_missing(self, tree: Tree) -> None:
         """Make those entries of a tree that are not there: another process keeps the others up to date."""
         for path, entry in tree.items():
-            if not os.path.lexists(f"{self.root}/{path}"):
-                self._put(f"{self.root}/{path}", entry, None)
+            target = f"{self.root}/{path}"
+            if os.path.lexists(target):
+                continue
+            if isinstance(entry, Link):
+                self._link(target, f"{self.root}/{entry.to}")
+            elif entry is not None:
+                self._create(target, entry.encode("latin-1"))
+            else:
+                with suppress(FileExistsError):  # another process was faster, and made a file
+                    os.makedirs(target)
 
     def _put(self, target: str, entry: Entry, before: Entry) -> None:
         if isinstance(before, Link):
@@ -67,7 +76,7 @@ class TreeWriter:
             if os.path.exists(target):  # who holds the file open reads nothing from now on
                 os.truncate(target, 0)
                 os.unlink(target)
-            os.makedirs(target)
+            os.makedirs(target, exist_ok=True)
 
     @staticmethod
     def _link(link: str, target: str) -> None:
