@@ -23,8 +23,8 @@ _CORES_PER_NUMA_NODE = 48
 
 _Error: TypeAlias = tuple[str, str]
 """Severity and name."""
-_TOTALS = {"correctable": "COR", "nonfatal": "NONFATAL", "fatal": "FATAL"}
-_ROOT_PORT_FILES = {"correctable": "cor", "nonfatal": "nonfatal", "fatal": "fatal"}
+_SHORT = {"correctable": "cor", "nonfatal": "nonfatal", "fatal": "fatal"}
+"""Each severity in the names of totals."""
 
 
 def pci_tree(hardware: Hardware, time: float) -> Tree:
@@ -132,7 +132,7 @@ def _struck(hardware: Hardware, time: float) -> Tree:
             for end in (fault.device, devices[fault.device].parent):
                 if end in devices:  # a device on a host bridge has no port above it
                     own[end][error] += happened(fault, boot, time)
-                    reported[(end, *preset.ancestors(end))[-2]][error] += happened(fault, boot, time)
+                    reported[preset.root_port(end)][error] += happened(fault, boot, time)
     tree = {}
     for address in own.keys() | reported.keys():
         folder = pci_folder(preset, address)
@@ -148,8 +148,8 @@ def _error_files(device: PciDevice, own: Mapping[_Error, int], reported: Mapping
     for severity, errors in SEVERITIES.items():
         counts = [own.get((severity, name), 0) for _, name in errors]
         lines = [f"{name} {count}" for (_, name), count in zip(errors, counts, strict=True)]
-        files[f"aer_dev_{severity}"] = "\n".join((*lines, f"TOTAL_ERR_{_TOTALS[severity]} {sum(counts)}"))
+        files[f"aer_dev_{severity}"] = "\n".join((*lines, f"TOTAL_ERR_{_SHORT[severity].upper()} {sum(counts)}"))
         if device.role == "root_port":
             total = sum(reported.get((severity, name), 0) for _, name in errors)
-            files[f"aer_rootport_total_err_{_ROOT_PORT_FILES[severity]}"] = str(total)
+            files[f"aer_rootport_total_err_{_SHORT[severity]}"] = str(total)
     return files
