@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from commwatch.errors import ConfigError
-from commwatch.findings.codes import CODES
 from commwatch.generate.alert_rules import shipped_alerts
 from commwatch_rehearsal.drill.catalogue import UnknownDrill, choose, load_drills, without_alert
 from commwatch_rehearsal.drill.drill import Drill
@@ -49,12 +48,8 @@ def test_a_fault_that_has_ended_stays_in_the_file_with_its_end() -> None:
 
 
 @in_one_pass("drill", DRILLS.values())
-def test_findings_and_alerts_of_each_drill_say_the_same(drill: Drill) -> None:
-    """The finding that the daemon opens names an alert that the drill expects."""
-    for code in drill.codes:
-        if CODES[code].alert:
-            assert CODES[code].alert in drill.alerts, code
-    # How a job uses the node is no finding.
+def test_a_drill_that_pages_names_its_finding(drill: Drill) -> None:
+    """But where the daemon is gone, several nodes have the fault, or a job uses the node, which is no finding."""
     without_finding = {"CommwatchNvlinkUtilizationLow", "CommwatchPcieUtilizationLow", "CommwatchPortAtLimit"}
     if not drill.is_silent and not drill.stopped and drill.nodes == 1 and not without_finding & set(drill.alerts):
         assert drill.codes

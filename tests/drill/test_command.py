@@ -101,7 +101,7 @@ def test_a_drill_without_its_alert_or_without_a_fast_form_is_left_out_with_its_r
     old = Drill(
         name="a", family="GPU", preset="h100x8", faults=({"fault": "gpu_lost", "gpu": "1"},), alerts=("CommwatchA",)
     )
-    slow = Drill(name="b", family="GPU", preset="h100x8", faults=old.faults, fast=False, why_slow="it is slow")
+    slow = Drill(name="b", family="GPU", preset="h100x8", faults=old.faults, why_slow="it is slow")
     assert left_out([old, slow], SHIPPED, {}) == {"a": "no alert yet: CommwatchA"}
     assert left_out([old, slow], FAST, {"CommwatchA": 0.0}) == {"b": "not in the fast form: it is slow"}
     (row, _) = catalogue_rows([old, slow], [])

@@ -21,6 +21,14 @@ def rehearse(tmp_path: Path) -> Callable[..., Rehearsal]:
 
 
 @pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """An empty directory for a tree."""
+    path = tmp_path / "tree"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
 def replay() -> Iterator[Callable[..., RecordedNode]]:
     """Plays a recording, with the arguments of ``RecordedNode``, until the test ends."""
     with ExitStack() as stack:

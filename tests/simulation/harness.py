@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from commwatch_rehearsal.simulation.node import SimulatedNode
+from commwatch_rehearsal.simulation.probe_answers import SimulatedProbes
 
 STARTED_AT = 1_900_000_000.0
 
@@ -19,6 +20,7 @@ class Rehearsal:
         self.file = folder / "faults.yaml"
         self._write(faults, 0.0)
         self.node = SimulatedNode(preset, self.file, STARTED_AT, lambda: STARTED_AT + self.now)
+        self.probes = SimulatedProbes(self.node)
 
     def write(self, faults: str) -> None:
         """Write the file of faults now, and let the time pass after which it is looked at."""

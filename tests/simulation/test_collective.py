@@ -12,6 +12,7 @@ import pytest
 
 from commwatch.probes.results.published import published
 from commwatch_rehearsal.simulation.presets import PRESETS
+from commwatch_rehearsal.simulation.probe_answers import SimulatedProbes
 from simulation.harness import Rehearsal
 
 Rehearse = Callable[..., Rehearsal]
@@ -32,7 +33,7 @@ FACTORS: dict[str, Callable[[int], float]] = {
 def seconds(rehearsal: Rehearsal, size: int, operation: str = "all_reduce", members: Sequence[int] = ()) -> float:
     """Median over some calls of rank 0, with clocks that have risen."""
     members = members or range(len(rehearsal.node.preset.gpus))
-    ask = rehearsal.node.operation_seconds
+    ask = rehearsal.probes.operation_seconds
     return median(ask(operation, size, members, members[0], call) for call in WARM_CALLS)
 
 
@@ -45,9 +46,9 @@ def bus_bandwidth(
 
 
 def pair_seconds(rehearsal: Rehearsal, size: int, source: int, destination: int, both_ways: bool = False) -> float:
-    ask = rehearsal.node.operation_seconds
+    ask = rehearsal.probes.operation_seconds
     return median(
-        ask("send_recv", size, (), destination, call, partner=source, both_ways=both_ways) for call in WARM_CALLS
+        ask("send_recv", size, (source, destination), destination, call, both_ways=both_ways) for call in WARM_CALLS
     )
 
 
@@ -56,7 +57,7 @@ def pair_bandwidth(rehearsal: Rehearsal, source: int, destination: int, both_way
 
 
 def copy_bandwidth(rehearsal: Rehearsal, gpu: int, operation: str = "host_to_device") -> float:
-    ask = rehearsal.node.operation_seconds
+    ask = rehearsal.probes.operation_seconds
     return LARGE / median(ask(operation, LARGE, (gpu,), gpu, call) for call in WARM_CALLS)
 
 
@@ -86,7 +87,7 @@ def own(rehearse: Rehearse, tmp_path: Path) -> Callable[[str], Rehearsal]:
 def test_settings_take_away_what_they_name(rehearse: Rehearse, settings: dict[str, str], slower: bool) -> None:
     """The switches' sums, or all ways between GPUs but those by the host."""
     rehearsal = rehearse("h100x8")
-    rehearsal.node.nccl_settings = settings
+    rehearsal.probes = SimulatedProbes(rehearsal.node, settings)
 
     assert (seconds(rehearsal, 256 * MIB) > 1.1 * seconds(rehearse("h100x8"), 256 * MIB)) == slower
     assert (pair_bandwidth(rehearsal, 0, 1) > 300e9) == ("NCCL_P2P_DISABLE" not in settings)
@@ -313,10 +314,10 @@ def test_a_narrowed_pcie_link_halves_what_crosses_it(rehearse: Rehearse, fault: 
 def test_ranks_are_on_the_gpus_that_the_plan_names(rehearse: Rehearse) -> None:
     """By UUID: rank 0 on GPU 2, rank 1 on GPU 0; without names rank r is on the GPU of index r."""
     rehearsal = rehearse("a100x4", "- {fault: nvlink_slow, gpu: 0, link: 4, factor: 0.25, at: 0s}")
-    ask, uuids = rehearsal.node.operation_seconds, [gpu.uuid for gpu in rehearsal.node.preset.gpus]
+    ask, uuids = rehearsal.probes.operation_seconds, [gpu.uuid for gpu in rehearsal.node.preset.gpus]
 
     def rate(devices: Sequence[str], partner: int = 1) -> float:
-        return LARGE / ask("send_recv", LARGE, (), 0, 40, partner=partner, devices=devices)
+        return LARGE / ask("send_recv", LARGE, (partner, 0), 0, 40, devices=devices)
 
     assert rate([uuids[2], uuids[0]]) < 25e9  # link 4 of GPU 0 leads to GPU 2
     assert rate([uuids[2], uuids[1]]) > 70e9
@@ -326,7 +327,7 @@ def test_ranks_are_on_the_gpus_that_the_plan_names(rehearse: Rehearse) -> None:
 
 def calls(rehearsal: Rehearsal, first: int, number: int, rank: int = 0) -> list[float]:
     """Seconds of this number of calls in a row."""
-    ask, members = rehearsal.node.operation_seconds, range(8)
+    ask, members = rehearsal.probes.operation_seconds, range(8)
     return [ask("all_reduce", LARGE, members, rank, call) for call in range(first, first + number)]
 
 
@@ -369,12 +370,10 @@ def test_clocks_rise_in_the_first_calls(rehearse: Rehearse) -> None:
 
 
 def test_what_is_not_simulated_is_refused(rehearse: Rehearse) -> None:
-    """An unknown operation, a rank that does not take part, a message to nobody."""
-    ask = rehearse("a10x2").node.operation_seconds
+    """An unknown operation, a rank that does not take part."""
+    ask = rehearse("a10x2").probes.operation_seconds
 
     with pytest.raises(ValueError, match="no simulated gather"):
         ask("gather", SMALL, (0, 1), 0, 0)
     with pytest.raises(ValueError, match="not in"):
         ask("all_reduce", SMALL, (1,), 0, 0)
-    with pytest.raises(ValueError, match="partner"):
-        ask("send_recv", SMALL, (), 0, 0)

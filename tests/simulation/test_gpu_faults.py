@@ -286,16 +286,6 @@ def test_peer_access_follows_the_links(driver: Drive) -> None:
     assert [pynvml.nvmlDeviceGetP2PStatus(handle(0), handle(1), index) for index in (0, 2)] == [1, 5]
 
 
-def test_common_ancestors_follow_the_tree(driver: Drive) -> None:
-    """One switch, another root port on the same node, another node."""
-    driver("rtx3090x4")
-    assert pynvml.nvmlDeviceGetTopologyCommonAncestor(handle(0), handle(1)) == pynvml.NVML_TOPOLOGY_SINGLE
-    assert pynvml.nvmlDeviceGetTopologyCommonAncestor(handle(0), handle(2)) == pynvml.NVML_TOPOLOGY_NODE
-
-    driver("a10x2")
-    assert pynvml.nvmlDeviceGetTopologyCommonAncestor(handle(0), handle(1)) == pynvml.NVML_TOPOLOGY_SYSTEM
-
-
 def test_pcie_throughput_is_what_a_job_moves(driver: Drive) -> None:
     """KB/s: the background, and under a job a share of the link."""
     driver("h100x8", "- {fault: job, gpu: 1, pcie_utilization: 0.5, at: 0s}")

@@ -21,14 +21,6 @@ PORT_COUNTERS = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """An empty directory for the tree."""
-    path = tmp_path / "sys"
-    path.mkdir()
-    return path
-
-
 class Ports:
     """The ports of a node with these faults, read at one time after another."""
 

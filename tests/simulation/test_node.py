@@ -16,6 +16,7 @@ import pytest
 
 from commwatch.errors import ConfigError
 from commwatch_rehearsal.simulation.node import SimulatedNode
+from commwatch_rehearsal.simulation.probe_answers import SimulatedProbes
 from simulation.harness import STARTED_AT, Rehearsal
 from support.processes import blocks_sigterm
 from support.waiting import PATIENCE_SECONDS, until
@@ -225,5 +226,5 @@ def test_nodes_of_one_start_agree(tmp_path: Path) -> None:
 
     first, second = (node.now()[0].epoch(77.7).gpus[3].receive[2].bytes_at(77.7) for node in nodes)
     assert first == second
-    first, second = (node.operation_seconds("all_reduce", 8, range(8), 0, 5) for node in nodes)
+    first, second = (SimulatedProbes(node).operation_seconds("all_reduce", 8, range(8), 0, 5) for node in nodes)
     assert first == second

@@ -20,7 +20,7 @@ WARM_CALLS = range(30, 41)
 
 def rank_seconds(rehearsal: Rehearsal, size: int, rank: int) -> float:
     """Of an all-reduce over all GPUs."""
-    ask, ranks = rehearsal.node.operation_seconds, range(len(rehearsal.node.preset.gpus))
+    ask, ranks = rehearsal.probes.operation_seconds, range(len(rehearsal.node.preset.gpus))
     return median(ask("all_reduce", size, ranks, rank, call) for call in WARM_CALLS)
 
 
@@ -29,12 +29,12 @@ def seconds(rehearsal: Rehearsal, size: int) -> float:
 
 
 def pair_seconds(rehearsal: Rehearsal, size: int, source: int, destination: int) -> float:
-    ask = rehearsal.node.operation_seconds
-    return median(ask("send_recv", size, (), destination, call, partner=source) for call in WARM_CALLS)
+    ask = rehearsal.probes.operation_seconds
+    return median(ask("send_recv", size, (source, destination), destination, call) for call in WARM_CALLS)
 
 
 def copy_seconds(rehearsal: Rehearsal, gpu: int) -> float:
-    ask = rehearsal.node.operation_seconds
+    ask = rehearsal.probes.operation_seconds
     return median(ask("host_to_device", LARGE, (gpu,), gpu, call) for call in WARM_CALLS)
 
 
@@ -222,11 +222,11 @@ def test_spikes_at_a_rate_last_a_while_each(rehearse: Rehearse) -> None:
 
 def test_a_slowdown_under_load_comes_after_so_much_work_and_to_its_gpu(rehearse: Rehearse) -> None:
     """At the tenth second of work, not before; ranks on other GPUs never meet it, nor does a node without the fault."""
-    node = rehearse("h100x8", "- {fault: sustained_slowdown, gpu: 2, bandwidth: 0.5, after: 10s}").node
+    probes = rehearse("h100x8", "- {fault: sustained_slowdown, gpu: 2, bandwidth: 0.5, after: 10s}").probes
 
-    assert [node.slowdown_under_load(range(8), (), busy) for busy in (0.0, 9.99, 10.0)] == [1.0, 1.0, 2.0]
-    assert node.slowdown_under_load((0, 1), (), 20.0) == 1.0
-    assert rehearse("h100x8").node.slowdown_under_load(range(8), (), 20.0) == 1.0
+    assert [probes.slowdown_under_load(range(8), (), busy) for busy in (0.0, 9.99, 10.0)] == [1.0, 1.0, 2.0]
+    assert probes.slowdown_under_load((0, 1), (), 20.0) == 1.0
+    assert rehearse("h100x8").probes.slowdown_under_load(range(8), (), 20.0) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_a_gpu_that_the_plan_names_and_the_node_lacks_is_a_failure(rehearse: Reh
 
     for devices in (uuids[:2], ["GPU-of-another-node", uuids[0]]):
         with pytest.raises(SimulatedProbeFailure, match="there is no GPU GPU-"):
-            rehearsal.node.operation_seconds("all_reduce", SMALL, (0, 1), 0, 0, devices=devices)
+            rehearsal.probes.operation_seconds("all_reduce", SMALL, (0, 1), 0, 0, devices=devices)
 
 
 def test_a_fault_of_another_gpu_leaves_a_probe_alone(rehearse: Rehearse) -> None:
@@ -261,7 +261,7 @@ def test_a_fault_of_another_gpu_leaves_a_probe_alone(rehearse: Rehearse) -> None
     kinds = ("failing_probe", "gpu_lost", "slow_gpu", "slow_probe, latency: 9", "latency_spikes")
     rehearsal = rehearse("h100x8", "\n".join(f"- {{fault: {kind}, gpu: 7, at: 0s}}" for kind in kinds))
 
-    assert rehearsal.node.operation_seconds("all_reduce", SMALL, (0, 1), 0, 40) < 9e-6
+    assert rehearsal.probes.operation_seconds("all_reduce", SMALL, (0, 1), 0, 40) < 9e-6
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
@@ -273,7 +273,7 @@ def test_a_share_of_the_cycles_fails(rehearse: Rehearse, share: float) -> None:
         outcomes = []
         for cycle in range(2000):
             rehearsal.now = 100.0 + 30 * cycle
-            outcomes.append(rehearsal.node.error_of_cycle(8) == "nccl_error")
+            outcomes.append(rehearsal.probes.error_of_cycle(8) == "nccl_error")
         return outcomes
 
     first = failed()
@@ -285,7 +285,7 @@ def test_a_share_of_the_cycles_fails(rehearse: Rehearse, share: float) -> None:
 def test_errors_of_cycles_hold_as_long_as_their_fault(rehearse: Rehearse) -> None:
     """And only for probes that use the GPU that it names."""
     rehearsal = rehearse("h100x8", "- {fault: probe_errors, share: 1, gpu: 6, at: 200s, for: 10s}")
-    ask = rehearsal.node.error_of_cycle
+    ask = rehearsal.probes.error_of_cycle
 
     outcomes = []
     for time in (199.0, 200.0, 210.0):
@@ -303,7 +303,7 @@ def test_a_rank_hangs_or_crashes_where_it_is_told_to(rehearse: Rehearse) -> None
         "- {fault: probe_hang, phase: start, how: blocked, at: 0s}\n"
         "- {fault: rank_crash, rank: 3, at: 0s}\n",
     )
-    act = rehearsal.node.rank_act
+    act = rehearsal.probes.rank_act
 
     assert [act("setup", rank) for rank in range(4)] == ["", "", "hang", ""]
     assert [act(phase, 0) for phase in ("start", "rendezvous", "setup", "measure")] == ["block", "", "", ""]

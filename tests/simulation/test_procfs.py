@@ -7,19 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pynvml
-import pytest
 
 from simulation.harness import Rehearsal
 
 Rehearse = Callable[..., Rehearsal]
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """An empty directory for the tree."""
-    path = tmp_path / "proc"
-    path.mkdir()
-    return path
 
 
 def boot_id(rehearsal: Rehearsal, root: Path, time: float) -> str:

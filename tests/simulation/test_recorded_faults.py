@@ -20,6 +20,7 @@ from commwatch_rehearsal.drill.catalogue import fitted, load_drills
 from commwatch_rehearsal.simulation.node import SimulatedNode
 from commwatch_rehearsal.simulation.presets import PRESETS, find_preset
 from commwatch_rehearsal.simulation.presets.parts import Preset
+from commwatch_rehearsal.simulation.probe_answers import SimulatedProbes
 from commwatch_rehearsal.simulation.recording.faulty_parts import laid
 from commwatch_rehearsal.simulation.recording.file import read_recording
 from commwatch_rehearsal.simulation.recording.lines import Call, File, Folder
@@ -395,10 +396,8 @@ def test_a_probe_takes_on_the_recorded_parts_as_long_as_on_those_of_the_node(
     """Of 64 MiB, without faults."""
     seconds = []
     for name in (preset, recording(preset)):
-        node = SimulatedNode(name, None, 0.0, lambda: 50.0)
-        seconds.append(
-            node.operation_seconds(operation, 64 * 2**20, members, members[0], 40, partner=members[-1], sends=True)
-        )
+        probes = SimulatedProbes(SimulatedNode(name, None, 0.0, lambda: 50.0))
+        seconds.append(probes.operation_seconds(operation, 64 * 2**20, members, members[0], 40))
     assert seconds[0] == seconds[1] > 0
 
 

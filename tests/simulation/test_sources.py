@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from commwatch_rehearsal.simulation.describe import fault_example
 from commwatch_rehearsal.simulation.faults.kinds import KINDS
 from commwatch_rehearsal.simulation.presets import PRESETS
 from simulation.harness import Rehearsal
@@ -54,7 +53,7 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_no_kind_of_fault_breaks_the_node_itself(rehearse: Rehearse, trees: Path, name: str) -> None:
     """While the example of the documentation holds, GPUs, files and kernel log go on answering in their own way."""
     kind = KINDS[name]
-    node = rehearse(kind.preset, f"- {fault_example(name, kind)}", 5.0).node
+    node = rehearse(kind.preset, f"- {kind.entry(name)}", 5.0).node
 
     hardware, now = node.now()
     assert [fault.kind for fault in hardware.faults if fault.active(now)] == [name]

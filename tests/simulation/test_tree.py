@@ -14,14 +14,6 @@ from simulation.harness import Rehearsal
 Rehearse = Callable[..., Rehearsal]
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """An empty directory for the tree."""
-    path = tmp_path / "sys"
-    path.mkdir()
-    return path
-
-
 def read(path: Path) -> str:
     text = path.read_text(encoding="ascii")
     assert text.endswith("\n")

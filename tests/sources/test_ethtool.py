@@ -16,6 +16,7 @@ from commwatch.config.settings import NetworkSection, Sources
 from commwatch.generate.counter_tables import sections
 from commwatch.readings import Batch
 from commwatch.sources.base import Source
+from commwatch.sources.ethtool.abi import StatisticsCalls
 from commwatch_exporters.snapshot import Layout, Value
 from sources.ethtool_kernel import GSSET_INFO, GSTATS, GSTRINGS, Kernel
 from support.examples import examples
@@ -67,7 +68,7 @@ MOST_STATISTICS = 32768
 
 
 def opened(sysfs: Path, kernel: Kernel, asked: Sources | None = None) -> Source:
-    return source_of("ethtool", sysfs, settings=asked, stand_in=lambda: kernel)
+    return source_of("ethtool", sysfs, settings=asked, stand_in=lambda: StatisticsCalls(kernel))
 
 
 def collect(source: Source) -> Batch:

@@ -9,6 +9,7 @@ import pytest
 
 from commwatch.readings import SourceUnavailable
 from commwatch.sources.base import Source
+from commwatch.sources.ethtool.abi import StatisticsCalls
 from commwatch_exporters.snapshot import Layout
 from sources.ethtool_kernel import Kernel
 from support import infiniband, pci
@@ -47,7 +48,7 @@ def opened(
     name: str, sysfs: Path, reported: list[str], leave_out: Iterable[str] = (), only: Iterable[str] | None = None
 ) -> Source:
     kernel = Kernel(**{f"eth{place}": {"rx_bytes_phy": 1} for place in range(3)})
-    make = (lambda: kernel) if name == "ethtool" else None
+    make = (lambda: StatisticsCalls(kernel)) if name == "ethtool" else None
     return source_of(name, sysfs, stand_in=make, report=reported.append, leave_out=leave_out, only=only)
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -45,6 +45,7 @@ from commwatch_rehearsal.simulation.faults.fault import SimulatedProbeFailure
 from commwatch_rehearsal.simulation.library import install
 from commwatch_rehearsal.simulation.node import SimulatedNode
 from commwatch_rehearsal.simulation.presets.parts import Preset
+from commwatch_rehearsal.simulation.probe_answers import SimulatedProbes
 from commwatch_rehearsal.simulation.recording.answers import install as install_recorded
 from commwatch_rehearsal.simulation.recording.node import RecordedNode
 from support.core import KEYS, Clock, ScriptedReader, SteppedScheduler, give_clock, keep_time
@@ -527,9 +528,14 @@ class SimulatedDaemon:
                     self._loop.run_until_complete(self.engine.probing.run(name))
         self.look()
 
+    @cached_property
+    def probes(self) -> SimulatedProbes:
+        """The probes on its node, which is no recording."""
+        return SimulatedProbes(self.node)
+
     def outcome(self, plan: CyclePlan) -> CycleResult:
         """The result of a cycle that is run now."""
-        if error := self.node.error_of_cycle(plan.ranks, plan.devices):
+        if error := self.probes.error_of_cycle(plan.ranks, plan.devices):
             return Failed(finished_at=time.time(), occupied_seconds=3.0, reason="nccl_error", detail=error)
         try:
             return Measured(
@@ -537,7 +543,7 @@ class SimulatedDaemon:
                 nccl_version="simulated", nccl=NcclNotes(),
                 outcomes=tuple(
                     StepOutcome(step=step, seconds=tuple(
-                        _seconds(plan, step, rank, self.node) if rank in step.clocks else None
+                        _seconds(plan, step, rank, self.probes) if rank in step.clocks else None
                         for rank in range(plan.ranks)
                     ))
                     for step in plan.steps
@@ -688,19 +694,20 @@ def _parser(commands: tuple[str, ...]) -> argparse.ArgumentParser:
     return build_parser(commands)
 
 
-def _seconds(plan: CyclePlan, step: Any, rank: int, node: SimulatedNode) -> float:
-    partner = next((source + destination - rank for source, destination in step.pairs if rank in (source, destination)),
-                   None)  # fmt: skip
-    # The clock of a small message is that of its source, and half of the round trip comes back.
-    directions = (True, False) if step.purpose == "latency" and step.pairs else (False,)
+def _seconds(plan: CyclePlan, step: Any, rank: int, probes: SimulatedProbes) -> float:
+    ways = [step.members]
+    if pair := next((pair for pair in step.pairs if rank in pair), None):
+        # The clock of a small message is that of its source, and half of the round trip comes back.
+        here, there = rank, sum(pair) - rank
+        ways = [(here, there), (there, here)] if step.purpose == "latency" else [(there, here)]
     return sum(
         median(
-            node.operation_seconds(step.operation, step.size_bytes, step.members, rank, call, partner=partner,
-                                   sends=sends, both_ways=step.both_ways, devices=plan.devices)
+            probes.operation_seconds(step.operation, step.size_bytes, way, rank, call, both_ways=step.both_ways,
+                                     devices=plan.devices)
             for call in _WARM_CALLS
         )
-        for sends in directions
-    ) / len(directions)  # fmt: skip
+        for way in ways
+    ) / len(ways)  # fmt: skip
 
 
 def _timed(log: str) -> list[tuple[float, str]]:

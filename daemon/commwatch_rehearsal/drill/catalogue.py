@@ -12,6 +12,7 @@ import yaml
 from commwatch.config.simulated import absolute
 from commwatch.config.yaml_file import read_shipped
 from commwatch.errors import ConfigError, ExitCode, did_you_mean
+from commwatch.findings.codes import CODES
 from commwatch_rehearsal.drill.drill import Drill
 from commwatch_rehearsal.drill.programs import DrillError
 from commwatch_rehearsal.simulation.plug import check_faults
@@ -34,8 +35,13 @@ def load_drills(file: Path = FILE) -> dict[str, Drill]:
         for name, drill in rows.items():
             if name in found:
                 raise ValueError(f"two drills are called {name}")
-            found[name] = msgspec.structs.replace(drill, name=name, family=family)
+            found[name] = msgspec.structs.replace(drill, name=name, family=family, alerts=_alerts(drill))
     return found
+
+
+def _alerts(drill: Drill) -> tuple[str, ...]:
+    """Those of a row, else those of its findings."""
+    return drill.alerts or tuple(dict.fromkeys(alert for code in drill.codes if (alert := CODES[code].alert)))
 
 
 def choose(drills: Mapping[str, Drill], names: Sequence[str]) -> list[Drill]:

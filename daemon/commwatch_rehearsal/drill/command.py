@@ -124,7 +124,7 @@ def _print_catalogue(
 
         rows = msgspec.to_builtins(drills, enc_hook=float)  # times are seconds
         for row, drill in zip(rows, drills, strict=True):
-            row["without_alert"] = without_alert(drill, alerts)
+            row |= {"fast": drill.fast, "why_slow": row.pop("why_slow"), "without_alert": without_alert(drill, alerts)}
         print_json({"drills": rows, **({"left_out": unfit} if unfit else {})})
         return
     print_table("Drills", ("drill", "node", "fault", "alerts", "class"), catalogue_rows(drills, alerts))

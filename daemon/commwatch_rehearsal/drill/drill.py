@@ -31,9 +31,10 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     faults: tuple[dict[str, str], ...] = ()
     """Entries of a file of faults, without the times at which they begin and end."""
     alerts: tuple[str, ...] = ()
-    """Each of these must be paged; none: the fault must page no one."""
+    """Each of these must be paged; a row names them where they are not those of ``codes``. None: the fault must page no
+    one."""
     codes: tuple[str, ...] = ()
-    """Findings of the daemon with the same meaning."""
+    """Findings that the daemon must open; the alerts that they name must be paged."""
     also: tuple[str, ...] = ()
     """Alerts that may come beside them: other signs of the same fault on the same node."""
     between_nodes: tuple[dict[str, str], ...] = ()
@@ -64,15 +65,18 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Nodes side by side that get the same fault; with more than one the alerts are those of the fleet."""
     stopped: bool = False
     """The fault is that the daemon is gone."""
-    fast: bool = True
-    """Whether the fast form can show it."""
     why_slow: str = ""
-    """The part that cannot be shortened, if ``fast`` is False."""
+    """The part that cannot be shortened, so that the fast form does not show it; empty: it does."""
 
     @property
     def is_silent(self) -> bool:
         """Whether the drill shows that no one is paged."""
         return not self.alerts
+
+    @property
+    def fast(self) -> bool:
+        """Whether the fast form can show it."""
+        return not self.why_slow
 
     @property
     def limit(self) -> float:

@@ -73,9 +73,14 @@ def store_text(text: str, buffer: Argument, size: Argument) -> int:
     return SUCCESS
 
 
+def point(pointer: Argument, address: int) -> None:
+    """Make a pointer, or a structure that begins with one, point to an address."""
+    ctypes.c_void_p.from_buffer(pointer).value = address
+
+
 def set_pointer(argument: Argument, address: int) -> int:
     """Make the pointer behind ``byref(pointer)`` point to an address."""
-    ctypes.c_void_p.from_buffer(argument._obj).value = address
+    point(argument._obj, address)
     return SUCCESS
 
 

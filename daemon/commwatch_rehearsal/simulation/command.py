@@ -15,7 +15,8 @@ from commwatch.lines import printable
 from commwatch.views.terminal import print_json
 
 if TYPE_CHECKING:
-    from commwatch_rehearsal.simulation.describe import KindDescription, NodeDescription, SettingDescription
+    from commwatch_rehearsal.simulation.describe import NodeDescription
+    from commwatch_rehearsal.simulation.faults.fault import Kind, Setting
 
 _WIDEST = 100
 """Columns of text; longer lines are hard to read on any terminal."""
@@ -52,30 +53,45 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 
 def _list(*, as_json: bool) -> int:
-    from commwatch_rehearsal.simulation.describe import describe_kind, describe_node
+    from commwatch_rehearsal.simulation.describe import describe_node
     from commwatch_rehearsal.simulation.faults.kinds import FAMILIES
     from commwatch_rehearsal.simulation.presets import PRESETS
 
     nodes = [describe_node(preset) for preset in PRESETS.values()]
-    kinds = [describe_kind(name, kind, title) for title, family in FAMILIES.items() for name, kind in family.items()]
     if as_json:
         found: dict[str, Any] = {
             "presets": [asdict(node) for node in nodes],
-            "faults": [asdict(kind) for kind in kinds],
+            "faults": [
+                _document(name, kind, title) for title, family in FAMILIES.items() for name, kind in family.items()
+            ],
         }
         print_json(found)
         return ExitCode.OK
     print("Nodes\n")
     for node in nodes:
         _print_node(node)
-    family = ""
-    for kind in kinds:
-        if kind.family != family:
-            family = kind.family
-            print(f"\nFaults: {family}\n")
-        _print_kind(kind)
+    for title, family in FAMILIES.items():
+        print(f"\nFaults: {title}\n")
+        for name, kind in family.items():
+            _print_kind(name, kind)
     print("\nEvery fault also takes 'at', 'for' and 'until': its begin, its length, its end.")
     return ExitCode.OK
+
+
+def _document(name: str, kind: Kind, family: str) -> dict[str, Any]:
+    return {
+        "fault": name,
+        "family": family,
+        "target": kind.target,
+        "keys": kind.keys,
+        "settings": [
+            {"key": key, "accepts": setting.accepts, "default": setting.default}
+            for key, setting in kind.settings.items()
+        ],
+        "meaning": kind.help,
+        "example": kind.entry(name),
+        "preset": kind.preset,
+    }
 
 
 def _print_node(node: NodeDescription) -> None:
@@ -84,20 +100,20 @@ def _print_node(node: NodeDescription) -> None:
         _print_wrapped(f"  {label:8}", _plain(getattr(node, label)))
 
 
-def _print_kind(kind: KindDescription) -> None:
+def _print_kind(name: str, kind: Kind) -> None:
     # In the documentation backticks set the keys apart from the words around them, here quotes do.
-    _print_wrapped(f"{kind.fault}: ", kind.meaning.replace("`", "'"), hang=2)
+    _print_wrapped(f"{name}: ", kind.help.replace("`", "'"), hang=2)
     if kind.keys:
         print(f"  strikes   {', '.join(kind.keys)}")
-    for setting in kind.settings:
-        _print_wrapped(f"  {setting.key:20}", setting.accepts + _default(setting))
-    print(f"  example   {kind.example}" + ("" if kind.preset == "h100x8" else f"  ({kind.preset})"))
+    for key, setting in kind.settings.items():
+        _print_wrapped(f"  {key:20}", setting.accepts + _default(key, setting))
+    print(f"  example   {kind.entry(name)}" + ("" if kind.preset == "h100x8" else f"  ({kind.preset})"))
 
 
-def _default(setting: SettingDescription) -> str:
+def _default(key: str, setting: Setting) -> str:
     if setting.default is None:
         return ""
-    if setting.key == "rate" and not setting.default:
+    if key == "rate" and not setting.default:
         return " (without it: once)"
     return f" (default {setting.default if isinstance(setting.default, str) else format(setting.default, 'g')})"
 

@@ -1,11 +1,10 @@
-"""Presets and kinds of fault in words, for ``commwatch simulate``."""
+"""Presets in words, for ``commwatch simulate``."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
 
-from commwatch_rehearsal.simulation.faults.fault import TARGET_KEYS, Kind
 from commwatch_rehearsal.simulation.presets.parts import Preset
 
 _NVLINK_NAMES = {1: "1.0", 2: "2.0", 3: "2.2", 4: "3.0", 5: "3.1", 6: "4.0", 7: "5.0", 8: "6.0"}
@@ -23,30 +22,6 @@ class NodeDescription:
     driver: str
 
 
-@dataclass(frozen=True)
-class SettingDescription:
-    """One key of a kind of fault."""
-
-    key: str
-    accepts: str
-    default: float | str | None
-
-
-@dataclass(frozen=True)
-class KindDescription:
-    fault: str
-    family: str
-    target: str
-    keys: tuple[str, ...]
-    """The keys that name the target."""
-    settings: tuple[SettingDescription, ...]
-    meaning: str
-    example: str
-    """One entry of a file of faults."""
-    preset: str
-    """The node that the example is for."""
-
-
 def describe_node(preset: Preset) -> NodeDescription:
     model = preset.model
     return NodeDescription(
@@ -58,27 +33,6 @@ def describe_node(preset: Preset) -> NodeDescription:
         rdma=_rdma(preset),
         driver=preset.driver_version,
     )
-
-
-def describe_kind(name: str, kind: Kind, family: str) -> KindDescription:
-    settings = tuple(
-        SettingDescription(key, setting.accepts, setting.default) for key, setting in kind.settings.items()
-    )
-    return KindDescription(
-        fault=name,
-        family=family,
-        target=kind.target,
-        keys=TARGET_KEYS[kind.target],
-        settings=settings,
-        meaning=kind.help,
-        example=fault_example(name, kind),
-        preset=kind.preset,
-    )
-
-
-def fault_example(name: str, kind: Kind) -> str:
-    """One entry of a file of faults."""
-    return f"{{fault: {name}{', ' if kind.example else ''}{kind.example}}}"
 
 
 def _nvlink(preset: Preset) -> str:

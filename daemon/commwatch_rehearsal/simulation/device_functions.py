@@ -34,11 +34,6 @@ _RESERVED_MEMORY_BYTES = 600 * 2**20
 _JOB_MEMORY_SHARE = 0.8
 
 
-def short_address(bus_id: str) -> str:
-    domain, _, rest = bus_id.lower().partition(":")
-    return f"{domain[-4:]}:{rest}"
-
-
 def _fill_pci_info(argument: Argument, address: str, device_id: int, subsystem_id: int) -> int:
     info = target(argument)
     domain, bus, rest = address.split(":")
@@ -107,7 +102,7 @@ def _link_errors(call: Call, nvlink: NVLinkModel, link: int, counter: Argument, 
     if field is None or nvlink.version >= NVLINK_5:
         return NOT_SUPPORTED
     answer = link_errors(Asked(call.hardware, call.epoch, call.place, link), LINK_ERRORS[field], link)
-    return store(value, answer.value if answer.count is None else answer.count(call.time))
+    return store(value, answer.at(call.time))
 
 
 def _utilization(call: Call, rates: Argument) -> int:

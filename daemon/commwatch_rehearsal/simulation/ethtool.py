@@ -1,18 +1,17 @@
-"""The SIOCETHTOOL calls of a simulated node: what its mlx5 driver answers about its network interfaces."""
+"""The statistics that the mlx5 driver of a simulated node keeps of its network interfaces."""
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from array import array
+from collections.abc import Mapping
 
+from commwatch.sources.ethtool.abi import NAME_BYTES
 from commwatch_rehearsal.simulation.hardware import Hardware
 from commwatch_rehearsal.simulation.node import SimulatedNode
 from commwatch_rehearsal.simulation.pace import happened
 from commwatch_rehearsal.simulation.presets.parts import EthernetInterface
-from commwatch_rehearsal.simulation.rdma import RdmaPortState
 
 PAUSE_MICROSECONDS = 50
 """How long one pause packet keeps the lossless priority from sending."""
@@ -28,105 +27,54 @@ _HEALTHY_BIT_ERROR_RATIO = 1e-9
 _SYMBOL_ERROR_LANE = 1
 """The lane that the fault ``ethernet_symbol_errors`` strikes."""
 
-_GSTRINGS, _GSTATS, _GSSET_INFO = 0x1B, 0x1D, 0x37
-_SIOCETHTOOL = 0x8946
-_ETH_SS_STATS = 1
-_NAME_BYTES = 32
-
-
-class _Request(ctypes.Structure):
-    """``struct ifreq`` with a pointer in its union."""
-
-    _fields_ = (("name", ctypes.c_char * 16), ("data", ctypes.c_void_p), ("rest", ctypes.c_char * 16))
-
-
-class _SetInfo(ctypes.Structure):
-    """``struct ethtool_sset_info`` for one set."""
-
-    _fields_ = (
-        ("cmd", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
-        ("mask", ctypes.c_uint64),
-        ("count", ctypes.c_uint32),
-    )
-
-
-class _Strings(ctypes.Structure):
-    """Head of ``struct ethtool_gstrings``."""
-
-    _fields_ = (("cmd", ctypes.c_uint32), ("string_set", ctypes.c_uint32), ("count", ctypes.c_uint32))
-
-
-class _Stats(ctypes.Structure):
-    """Head of ``struct ethtool_stats``."""
-
-    _fields_ = (("cmd", ctypes.c_uint32), ("count", ctypes.c_uint32))
-
 
 class SimulatedEthtool:
-    """Stands in for ``fcntl.ioctl``: answers in the caller's memory, as the kernel does."""
+    """Stands in for ``StatisticsCalls``.
+
+    Every method but ``close`` raises OSError: ENODEV: no such interface; EOPNOTSUPP: its driver has no statistics.
+    """
 
     def __init__(self, node: SimulatedNode) -> None:
         self._node = node
-        self._hardware: Hardware | None = None
-        self._ports: dict[str, list[RdmaPortState]] = {}
 
-    def __call__(self, descriptor: int, request: int, argument: bytearray) -> int:
-        """Answer one call.
+    def count(self, interface: str) -> int:
+        """How many statistics the driver has."""
+        return len(self._statistics(interface))
 
-        Raises:
-            OSError: ENODEV: no such interface; EOPNOTSUPP: its driver has no statistics, or this is another call.
-        """
-        if request != _SIOCETHTOOL:
-            raise _error(errno.ENOTTY)
-        asked = _Request.from_buffer(argument)
-        interface = next((one for one in self._node.preset.interfaces if one.name.encode() == asked.name), None)
+    def names(self, interface: str, count: int) -> bytes | None:
+        """Their names, as the kernel pads them."""
+        del count  # it never changes
+        return b"".join(name.encode().ljust(NAME_BYTES, b"\0") for name in self._statistics(interface))
+
+    def numbers(self, interface: str, count: int) -> memoryview | None:
+        """Their values now."""
+        del count
+        return memoryview(array("Q", self._statistics(interface).values()))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _statistics(self, name: str) -> Mapping[str, int]:
+        """By the driver's names, in its order."""
+        interface = next((one for one in self._node.preset.interfaces if one.name == name), None)
         if interface is None:
-            raise _error(errno.ENODEV)
+            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
         drivers = {device.address: device.driver for device in self._node.preset.devices}
         if drivers[interface.pci_address] != _DRIVER:
-            raise _error(errno.EOPNOTSUPP)
-        self._answer(asked.data, self.statistics(interface))
-        return 0
-
-    def statistics(self, interface: EthernetInterface) -> Mapping[str, int]:
-        """The driver's current statistics, by its names, in its order."""
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
         hardware, now = self._node.now()
-        if hardware is not self._hardware:
-            self._hardware = hardware
-            self._ports = {one.name: ports_of(hardware, one) for one in hardware.preset.interfaces}
-        return statistics_of(hardware, interface, self._ports[interface.name], now)
-
-    def _answer(self, address: int, statistics: Mapping[str, int]) -> None:
-        command = ctypes.c_uint32.from_address(address).value
-        if command == _GSSET_INFO:
-            info = _SetInfo.from_address(address)
-            info.mask &= 1 << _ETH_SS_STATS
-            if info.mask:
-                info.count = len(statistics)
-        elif command == _GSTRINGS:
-            strings = _Strings.from_address(address)
-            if strings.string_set != _ETH_SS_STATS:
-                raise _error(errno.EOPNOTSUPP)
-            strings.count = len(statistics)
-            names = b"".join(name.encode().ljust(_NAME_BYTES, b"\0") for name in statistics)
-            ctypes.memmove(address + ctypes.sizeof(_Strings), names, len(names))
-        elif command == _GSTATS:
-            _Stats.from_address(address).count = len(statistics)
-            numbers = (ctypes.c_uint64 * len(statistics))(*statistics.values())
-            ctypes.memmove(address + ctypes.sizeof(_Stats), numbers, ctypes.sizeof(numbers))
-        else:
-            raise _error(errno.EOPNOTSUPP)
+        return statistics_of(hardware, interface, now)
 
 
-def statistics_of(
-    hardware: Hardware, interface: EthernetInterface, ports: Sequence[RdmaPortState], time: float
-) -> dict[str, int]:
-    """The driver's statistics at a time, by its names, in its order; ``ports`` are those of the interface."""
-    host = {way: hardware.ethernet_bytes(interface.name, way, time) for way in _WAYS}
+def statistics_of(hardware: Hardware, interface: EthernetInterface, time: float) -> dict[str, int]:
+    """The driver's statistics at a time, by its names, in its order."""
+    epoch = hardware.epoch(time)
+    own = epoch.interfaces[interface.name]
+    ports = [one for one in epoch.rdma_ports if one.port.interface == interface.name]
+    host = {"rx": int(own.received.bytes_at(time)), "tx": int(own.sent.bytes_at(time))}
     rdma = {
-        "rx": sum(int(port.stretch(time).received.bytes_at(time)) for port in ports),
-        "tx": sum(int(port.stretch(time).sent.bytes_at(time)) for port in ports),
+        "rx": sum(int(port.received.bytes_at(time)) for port in ports),
+        "tx": sum(int(port.sent.bytes_at(time)) for port in ports),
     }
     bits = interface.speed_megabits_per_second * 1_000_000 * int(_seconds_up(hardware, interface.name, time))
     symbol_errors = _events(hardware, "ethernet_symbol_errors", interface.name, time)
@@ -174,18 +122,10 @@ def statistics_of(
     }
 
 
-def ports_of(hardware: Hardware, interface: EthernetInterface) -> list[RdmaPortState]:
-    """The RDMA ports of an interface."""
-    return [RdmaPortState(hardware, port) for port in hardware.preset.rdma_ports if port.interface == interface.name]
-
-
-_WAYS: tuple[Literal["rx"], Literal["tx"]] = ("rx", "tx")
-
-
 def _seconds_up(hardware: Hardware, interface: str, time: float) -> float:
     """How long the link has been up since the last boot."""
-    stretches = hardware.timeline.stretches(hardware.last_boot(time), time)
-    return sum(end - start for start, end in stretches if hardware.ethernet_up(interface, start))
+    stretches, downs = hardware.timeline.stretches(hardware.last_boot(time), time), hardware.downs(interface)
+    return sum(end - start for start, end in stretches if not any(fault.active(start) for fault in downs))
 
 
 def _events(hardware: Hardware, kind: str, interface: str, time: float) -> int:
@@ -194,7 +134,3 @@ def _events(hardware: Hardware, kind: str, interface: str, time: float) -> int:
     return sum(
         happened(fault, boot, time) for fault in hardware.faults if fault.kind == kind and fault.interface == interface
     )
-
-
-def _error(number: int) -> OSError:
-    return OSError(number, os.strerror(number))

@@ -14,6 +14,7 @@ from commwatch_rehearsal.simulation.abi import (
     UNINITIALIZED,
     Argument,
     integer,
+    point,
     pointer_address,
     set_pointer,
     target,
@@ -109,7 +110,7 @@ class EventSets:
 
 
 def _tell(event: XidEvent, filled: Argument, handles: int) -> int:
-    ctypes.c_void_p.from_buffer(filled).value = handles + event.gpu
+    point(filled, handles + event.gpu)
     filled.eventType, filled.eventData = _XID, event.xid
     filled.gpuInstanceId = filled.computeInstanceId = _NO_INSTANCE
     return SUCCESS

@@ -10,8 +10,9 @@ from typing import TypeAlias
 from commwatch_rehearsal.simulation.abi import INVALID_ARGUMENT, NOT_SUPPORTED, SUCCESS
 from commwatch_rehearsal.simulation.faults.fault import Fault
 from commwatch_rehearsal.simulation.faults.nvidia_kinds import PCIE_COUNTERS
-from commwatch_rehearsal.simulation.gpu_conditions import Flow, GpuCondition
+from commwatch_rehearsal.simulation.gpu_conditions import GpuCondition
 from commwatch_rehearsal.simulation.hardware import Epoch, Hardware
+from commwatch_rehearsal.simulation.pace import Flow
 from commwatch_rehearsal.simulation.presets.parts import NVLinkModel
 
 ALL_LINKS = 0xFFFFFFFF
@@ -41,6 +42,11 @@ class FieldAnswer:
     value: int = 0
     flow: tuple[Flow, float] | None = None
     count: Count | None = None
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether it does not change within an epoch."""
+        return self.flow is None and self.count is None
 
     def at(self, time: float) -> int:
         """The value at a time within the epoch."""
@@ -166,12 +172,10 @@ def of_all_links(nvlink: NVLinkModel, field: int, asked: Asked) -> FieldAnswer:
 
 
 def link_facts(nvlink: NVLinkModel, field: int, asked: Asked) -> FieldAnswer:
-    """Fields of one link that are no counters: 146, 164, 165, 166, 167."""
+    """Fields of one link that are no counters: 146, 164, 165, 167."""
     link, active = asked.scope, asked.condition.links_active[asked.scope]
     if field == 165:
         return code(int(active))
-    if field == 166:
-        return code(nvlink.version)
     if not active:
         return NO_SUCH_LINK
     if field == 164:

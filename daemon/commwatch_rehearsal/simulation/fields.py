@@ -13,7 +13,6 @@ from commwatch_rehearsal.simulation.field_answers import (
     REFUSED,
     TRAFFIC,
     Asked,
-    Count,
     FieldAnswer,
     link_errors,
     link_facts,
@@ -22,7 +21,6 @@ from commwatch_rehearsal.simulation.field_answers import (
 )
 from commwatch_rehearsal.simulation.hardware import Epoch, Hardware
 from commwatch_rehearsal.simulation.nvlink5 import NVLINK_5_COUNTERS, NVLINK_5_FIELDS, nvlink_5_field
-from commwatch_rehearsal.simulation.pace import warped
 from commwatch_rehearsal.simulation.presets.parts import NVLINK_5
 
 ENTRY = struct.Struct("<IIqqIIQ")
@@ -33,7 +31,7 @@ COUNTERS = LINK_COUNTERS | (DEVICE_FIELDS.keys() - DEVICE_GAUGES)
 """Fields that count."""
 
 _OF_ALL_LINKS = frozenset({90, 91, 147})
-_LINK_FACTS = frozenset({146, 164, 165, 166, 167})
+_LINK_FACTS = frozenset({146, 164, 165, 167})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +41,8 @@ class _Plan:
     template: list[int]
     """All entries flattened, seven numbers each."""
     values: list[int]
-    flows: list[tuple[int, float, float, float, float]]
-    """Place, offset, rate, phase and bytes per unit of each traffic counter."""
-    counts: list[tuple[int, Count]]
+    moving: list[tuple[int, FieldAnswer]]
+    """The places of those values that change, and their answers."""
 
 
 class FieldReader:
@@ -74,10 +71,8 @@ class FieldReader:
         if plan is None:
             plan = self._plans[gpu, fields, scopes] = _plan(hardware, epoch, gpu, fields, scopes)
         values = plan.values.copy()
-        for place, offset, rate, phase, unit in plan.flows:
-            values[place] = int((offset + rate * warped(time, phase)) / unit)
-        for place, count in plan.counts:
-            values[place] = count(time)
+        for place, answer in plan.moving:
+            values[place] = answer.at(time)
         entries = plan.template.copy()
         entries[2::7] = [timestamp] * len(values)
         entries[6::7] = values
@@ -90,17 +85,14 @@ def _packer(entries: int) -> struct.Struct:
 
 
 def _plan(hardware: Hardware, epoch: Epoch, gpu: int, fields: bytes, scopes: bytes) -> _Plan:
-    plan = _Plan([], [], [], [])
+    plan = _Plan([], [], [])
     entries = zip(memoryview(fields).cast("I"), memoryview(scopes).cast("I"), strict=True)
     for place, (field, scope) in enumerate(entries):
         answer = answer_of(Asked(hardware, epoch, gpu, scope), field)
         plan.template.extend((field, scope, 0, 0, answer.value_type, answer.code, 0))
         plan.values.append(answer.value)
-        if answer.flow is not None:
-            flow, unit = answer.flow
-            plan.flows.append((place, flow.offset, flow.rate, flow.phase, unit))
-        if answer.count is not None:
-            plan.counts.append((place, answer.count))
+        if not answer.is_flat:
+            plan.moving.append((place, answer))
     return plan
 
 

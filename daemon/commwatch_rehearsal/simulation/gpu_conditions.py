@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -13,7 +13,7 @@ from commwatch_rehearsal.simulation.faults.nvidia_kinds import (
     RECOVERY_ACTIONS,
     THROTTLE_REASONS,
 )
-from commwatch_rehearsal.simulation.pace import phase_of, warped
+from commwatch_rehearsal.simulation.pace import Flow, phase_of
 from commwatch_rehearsal.simulation.presets.parts import Preset
 from commwatch_rehearsal.simulation.timeline import Timeline
 
@@ -27,20 +27,11 @@ _IDLE = 0x1
 
 Answer: TypeAlias = Literal["ok", "lost", "reset_required", "missing", "not_started", "unbound"]
 """How a GPU answers its driver."""
-
-
-@dataclass(frozen=True, slots=True)
-class Flow:
-    """A byte counter between two changes of the node: ``offset + rate × (t + noise)``."""
-
-    offset: float
-    rate: float
-    """Mean, bytes per second."""
-    phase: float
-
-    def bytes_at(self, time: float) -> float:
-        """Bytes since the last reset, at a time within the epoch; never falls."""
-        return self.offset + self.rate * warped(time, self.phase)
+_ANSWERS: Mapping[str, Answer] = {
+    "gpu_missing": "missing", "gpu_not_started": "not_started", "gpu_unbound": "unbound", "gpu_lost": "lost",
+    "gpu_reset_required": "reset_required",
+}  # fmt: skip
+"""By kind of fault; of several the first one holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,17 +158,13 @@ class GpuConditions:
             start: when the epoch begins in which the counter is read.
             rate_at: units per second in the epoch that begins at a time or holds it.
         """
-        phase = phase_of(part, direction)
         stopped = min(
             (fault.start for fault in self._timeline.active(gpu, start) if fault.kind == "counter_stale"), default=None
         )
-        end = start if stopped is None else stopped
-        counted = sum(
-            rate_at(begin) * (warped(until, phase) - warped(begin, phase))
-            for begin, until in self._timeline.stretches(self._timeline.last_reset(gpu, start), end)
-        )
-        rate = rate_at(start) if stopped is None else 0.0
-        return Flow(counted - rate * warped(start, phase), rate, phase)
+        since, phase = self._timeline.last_reset(gpu, start), phase_of(part, direction)
+        if stopped is not None:
+            return self._timeline.flow(phase, since, stopped, rate_at, goes_on=False)
+        return self._timeline.flow(phase, since, start, rate_at)
 
     def _cut(self, gpu: int, link: int, time: float) -> bool:
         return any(
@@ -231,15 +218,7 @@ def job_use(active: Sequence[Fault], setting: str) -> float:
 
 
 def _answer(kinds: set[str]) -> Answer:
-    if "gpu_missing" in kinds:
-        return "missing"
-    if "gpu_not_started" in kinds:
-        return "not_started"
-    if "gpu_unbound" in kinds:
-        return "unbound"
-    if "gpu_lost" in kinds:
-        return "lost"
-    return "reset_required" if "gpu_reset_required" in kinds else "ok"
+    return next((answer for kind, answer in _ANSWERS.items() if kind in kinds), "ok")
 
 
 def _clock_reasons(active: Sequence[Fault], busy: bool) -> int:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from commwatch_rehearsal.simulation.faults.fault import Fault
 from commwatch_rehearsal.simulation.gpu_conditions import GpuCondition, GpuConditions
-from commwatch_rehearsal.simulation.pace import phase_of, warped
-from commwatch_rehearsal.simulation.presets.parts import Preset
+from commwatch_rehearsal.simulation.pace import Flow, phase_of
+from commwatch_rehearsal.simulation.presets.parts import EthernetInterface, Preset
+from commwatch_rehearsal.simulation.rdma import PortCondition, port_condition
 from commwatch_rehearsal.simulation.timeline import REBOOTS, Timeline
 
 _ENDS_SESSIONS = frozenset({"driver_reload", "driver_unusable"})
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceCondition:
+    """State of one network interface throughout an epoch."""
+
+    up: bool
+    """Whether it has its link."""
+    received: Flow
+    """Bytes of the host, since the last boot; those of RDMA are not among them."""
+    sent: Flow
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +34,10 @@ class Epoch:
     end: float
     gpus: tuple[GpuCondition, ...]
     """By place in the preset."""
+    interfaces: Mapping[str, InterfaceCondition]
+    """By name."""
+    rdma_ports: tuple[PortCondition, ...]
+    """In the order of the preset."""
     enumerated: tuple[int, ...]
     """Places of the GPUs that the driver counts; the position in this tuple is the NVML index."""
     driver_loaded: bool
@@ -54,24 +69,6 @@ class Hardware:
         """When the node last started: at 0, or when a card went missing or came back."""
         return self.timeline.last_boot(time)
 
-    def ethernet_bytes(self, interface: str, direction: Literal["rx", "tx"], time: float) -> int:
-        """Bytes that the host moved over an interface since the last boot."""
-        port = next(item for item in self.preset.interfaces if item.name == interface)
-        line = port.speed_megabits_per_second * 1e6 / 8
-        downs = self.downs(interface)
-        phase = phase_of(interface, direction)
-        total = 0.0
-        for start, end in self.timeline.stretches(self.last_boot(time), time):
-            if not any(fault.active(start) for fault in downs):
-                used = self.gpus.network_use("ethernet_utilization", start)
-                mean = max(port.background_bytes_per_second, used * line)
-                total += mean * (warped(end, phase) - warped(start, phase))
-        return int(total)
-
-    def ethernet_up(self, interface: str, time: float) -> bool:
-        """Whether an interface has its link."""
-        return not any(fault.active(time) for fault in self.downs(interface))
-
     def carrier_changes(self, interface: str, time: float) -> int:
         """Times the link of an interface went up or down since the last boot, the first time up included."""
         boot = self.last_boot(time)
@@ -101,9 +98,27 @@ class Hardware:
             start=start,
             end=end,
             gpus=tuple(self.gpus.condition(gpu, start) for gpu in places),
+            interfaces={one.name: self._interface(one, start) for one in self.preset.interfaces},
+            rdma_ports=tuple(port_condition(port, self.timeline, self.gpus, start) for port in self.preset.rdma_ports),
             enumerated=tuple(gpu for gpu in places if gpu not in missing),
             driver_loaded="driver_reload" not in kinds,
             driver_reloads=sum(fault.kind in _ENDS_SESSIONS and fault.start <= start for fault in self.faults),
             driver_error=next((fault.words["error"] for fault in active if fault.kind == "driver_unusable"), ""),
             confidential="confidential_computing" in kinds,
         )
+
+    def _interface(self, interface: EthernetInterface, start: float) -> InterfaceCondition:
+        downs = self.downs(interface.name)
+        line = interface.speed_megabits_per_second * 1e6 / 8
+
+        def rate_at(time: float) -> float:
+            if any(fault.active(time) for fault in downs):
+                return 0.0
+            used = self.gpus.network_use("ethernet_utilization", time)
+            return max(interface.background_bytes_per_second, used * line)
+
+        received, sent = (
+            self.timeline.flow(phase_of(interface.name, way), self.last_boot(start), start, rate_at)
+            for way in ("rx", "tx")
+        )
+        return InterfaceCondition(not any(fault.active(start) for fault in downs), received, sent)

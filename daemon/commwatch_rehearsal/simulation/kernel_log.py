@@ -73,26 +73,15 @@ class SimulatedKernelLog:
 
     def _open(self, hardware: Hardware, now: float) -> None:
         """Begin behind what came before the last boot, and what has been overwritten since."""
-        streams = self._streams_of(hardware)
-
-        def records(moment: float) -> int:
-            return sum(len(stream.lines) * stream.count(moment) for _, stream in streams)
-
-        low, high = hardware.last_boot(now), now
-        begin = low
-        if records(now) - records(low) > RING_RECORDS:
-            while high - low > 1e-3:
-                begin = (low + high) / 2
-                low, high = (begin, high) if records(now) - records(begin) > RING_RECORDS else (low, begin)
-            begin = high
-        self._streams = []
-        for key, stream in streams:
-            came = stream.count(begin)
+        boot = hardware.last_boot(now)
+        for key, stream in self._streams_of(hardware):
+            came = stream.count(boot)
             # A record of this very instant is not over yet.
-            while came and stream.moment(came - 1) >= begin:
+            while came and stream.moment(came - 1) >= boot:
                 came -= 1
-            self._streams.append((key, stream, came))
-        self._next = 0.0
+            self._streams.append((key, stream, max(came, stream.count(now) - RING_RECORDS)))
+        self._fill(now)
+        self._overwritten = False
 
     def _streams_of(self, hardware: Hardware) -> list[tuple[object, Stream]]:
         return [one for one in streams_of(hardware) if self._with_first_boot or one[0] != FIRST_BOOT]

@@ -146,7 +146,7 @@ def _sxid(fault: Fault, hardware: Hardware) -> Iterator[Stream]:
 def _pcie_aer(fault: Fault, hardware: Hardware) -> Iterator[Stream]:
     preset, address = hardware.preset, fault.device
     device = next(one for one in preset.devices if one.address == address)
-    root = (address, *preset.ancestors(address))[-2]
+    root = preset.root_port(address)
     severity, error = fault.words["severity"], fault.words["error"]
     word, level = _AER_SEVERITIES[severity]
     bit = next(bit for bit, name in SEVERITIES[severity] if name == error)

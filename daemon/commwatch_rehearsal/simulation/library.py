@@ -15,7 +15,6 @@ from commwatch_rehearsal.simulation.abi import (
     GPU_NOT_FOUND,
     INVALID_ARGUMENT,
     MESSAGES,
-    NOT_FOUND,
     NOT_SUPPORTED,
     RESET_REQUIRED,
     SUCCESS,
@@ -23,12 +22,13 @@ from commwatch_rehearsal.simulation.abi import (
     Argument,
     integer,
     pointer_address,
+    set_pointer,
     store,
     store_text,
     target,
 )
 from commwatch_rehearsal.simulation.call import Call
-from commwatch_rehearsal.simulation.device_functions import DEVICE_FUNCTIONS, short_address
+from commwatch_rehearsal.simulation.device_functions import DEVICE_FUNCTIONS
 from commwatch_rehearsal.simulation.event_sets import EventSets
 from commwatch_rehearsal.simulation.faults.nvidia_kinds import DRIVER_ERRORS
 from commwatch_rehearsal.simulation.fields import ENTRY, FieldReader
@@ -86,9 +86,20 @@ class SimulatedLibrary:
             "nvmlGpmSampleAlloc": self._samples.allocate,
             "nvmlGpmSampleFree": self._samples.free,
         }
+        functions: dict[str, Callable[..., int | bytes]] = {
+            "nvmlInitWithFlags": self.initialise,
+            "nvmlShutdown": self.shut_down,
+            "nvmlErrorString": self.error_text,
+            "nvmlSystemGetDriverVersion": self.driver_version,
+            "nvmlSystemGetNVMLVersion": self.library_version,
+            "nvmlSystemGetCudaDriverVersion_v2": self.cuda_version,
+            "nvmlSystemGetConfComputeState": self.confidential_state,
+            "nvmlDeviceGetCount_v2": self.count,
+            "nvmlDeviceGetHandleByIndex_v2": self.handle_by_index,
+        }
         # partial objects: unlike methods they take the attributes (restype) that the binding sets on C functions.
-        for name, method in _FUNCTIONS.items():
-            setattr(self, name, partial(getattr(self, method)))
+        for name, function in functions.items():
+            setattr(self, name, partial(function))
         for name, read in device_functions.items():
             setattr(self, name, partial(self._device_call, name, read))
         for name, read in PAIR_FUNCTIONS.items():
@@ -135,15 +146,6 @@ class SimulatedLibrary:
         number = integer(index)
         return self._open_handle(places[number] if number < len(places) else None, handle)
 
-    def handle_by_pci_bus_id(self, bus_id: Argument, handle: Argument) -> int:
-        text = bus_id if isinstance(bus_id, bytes) else bus_id.value
-        wanted = short_address(text.decode())
-        hardware, time = self._node.now()
-        places = [
-            place for place in hardware.epoch(time).enumerated if hardware.preset.gpus[place].pci_address == wanted
-        ]
-        return self._open_handle(places[0] if places else None, handle, absent=NOT_FOUND)
-
     def system_text(self, text: str, buffer: Argument, size: Argument) -> int:
         return store_text(text, buffer, size) if self._is_open() else UNINITIALIZED
 
@@ -176,15 +178,14 @@ class SimulatedLibrary:
         self._fields.fill(call.hardware, call.place, call.time, call.timestamp, entries)
         return SUCCESS
 
-    def _open_handle(self, place: int | None, handle: Argument, absent: int = INVALID_ARGUMENT) -> int:
+    def _open_handle(self, place: int | None, handle: Argument) -> int:
         if not self._is_open():
             return UNINITIALIZED
         if place is None:
-            return absent
+            return INVALID_ARGUMENT
         call = self._touch(place)
         if call.condition.answer == "ok":
-            address = ctypes.addressof(self._handles) + place
-            ctypes.c_void_p.from_buffer(target(handle)).value = address
+            set_pointer(handle, ctypes.addressof(self._handles) + place)
         return _CODES[call.condition.answer]
 
     def _device_call(self, name: str, read: Callable[..., int], handle: Argument, *arguments: Argument) -> int:
@@ -237,20 +238,3 @@ class SimulatedLibrary:
         hardware, time = self._node.reach(place)
         timestamp = round((self._node.started_at + time) * 1e6)
         return Call(hardware, hardware.epoch(time), place, time, timestamp)
-
-
-_FUNCTIONS = {
-    "nvmlInit_v2": "initialise",
-    "nvmlInitWithFlags": "initialise",
-    "nvmlShutdown": "shut_down",
-    "nvmlErrorString": "error_text",
-    "nvmlSystemGetDriverVersion": "driver_version",
-    "nvmlSystemGetNVMLVersion": "library_version",
-    "nvmlSystemGetCudaDriverVersion": "cuda_version",
-    "nvmlSystemGetCudaDriverVersion_v2": "cuda_version",
-    "nvmlSystemGetConfComputeState": "confidential_state",
-    "nvmlDeviceGetCount_v2": "count",
-    "nvmlDeviceGetHandleByIndex_v2": "handle_by_index",
-    "nvmlDeviceGetHandleByPciBusId_v2": "handle_by_pci_bus_id",
-}
-"""Method of the library by symbol."""

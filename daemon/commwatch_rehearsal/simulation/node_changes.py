@@ -67,11 +67,11 @@ def with_numa_nodes(preset: Preset, nodes: Sequence[int]) -> Preset:
         raise NoPlace(f"expected {len(preset.gpus)} numbers, one for each GPU, got {len(nodes)}")
     by_root: dict[str, int] = {}
     for gpu, node in zip(preset.gpus, nodes, strict=True):
-        root = _root_port(preset, gpu.pci_address)
+        root = preset.root_port(gpu.pci_address)
         if by_root.setdefault(root, node) != node:
             raise NoPlace(f"GPU {gpu.pci_address} shares its root port {root} with one on another node")
     devices = tuple(
-        replace(device, numa_node=by_root.get(_root_port(preset, device.address), device.numa_node))
+        replace(device, numa_node=by_root.get(preset.root_port(device.address), device.numa_node))
         for device in preset.devices
     )
     return replace(preset, devices=devices)
@@ -134,11 +134,6 @@ def _free_bus(preset: Preset, first: int) -> int:
         if bus not in used:
             return bus
     raise NoPlace("no PCIe bus number is left")
-
-
-def _root_port(preset: Preset, address: str) -> str:
-    """The root port above a device, or the device itself where it is one."""
-    return (address, *preset.ancestors(address))[-2]
 
 
 def _without(devices: Sequence[PciDevice], gone: set[str]) -> tuple[PciDevice, ...]:

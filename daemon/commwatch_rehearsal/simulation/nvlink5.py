@@ -10,7 +10,6 @@ from functools import partial
 from commwatch_rehearsal.simulation.faults.fault import Fault
 from commwatch_rehearsal.simulation.faults.nvidia_kinds import PACKET_COUNTERS
 from commwatch_rehearsal.simulation.field_answers import (
-    ALL_LINKS,
     NO_SUCH_LINK,
     NVLINK_5_TRAFFIC,
     REFUSED,
@@ -33,8 +32,6 @@ _CODEWORD_BITS = 5440
 _BLOCK_BYTES = 256
 _ZERO_RATIO = 15 << 8 | 255
 """How the driver packs a ratio of 0."""
-_ZERO_SUM_RATIO = 1 << 8 | 238
-"""The encoded symbol error rate of all links if there are no errors."""
 _SYMBOL_RATIO_SHARE = 4
 """Symbol over effective error ratio of a link with bit errors."""
 _EFFECTIVE_SHARE = 10
@@ -128,7 +125,6 @@ def _packet_errors(name: str, asked: Asked) -> FieldAnswer:
 
 _COUNTS: dict[int, Field] = {
     **NVLINK_5_TRAFFIC,
-    205: lambda _asked: number(0),
     **{field: partial(_packet_errors, name) for name, field in PACKET_COUNTERS.items()},
     213: lambda asked: asked.events("nvlink_recovery", asked.scope),
     214: _recoveries_failed,
@@ -149,9 +145,6 @@ def _effective_ratio(asked: Asked, link: int, time: float) -> float:
 
 
 _RATIOS: dict[int, Callable[[Asked, int, float], float]] = {
-    216: partial(_raw_ratio, lane=0),
-    217: partial(_raw_ratio, lane=1),
-    218: _raw_ratio,
     220: _effective_ratio,
     222: lambda asked, link, time: _SYMBOL_RATIO_SHARE * _effective_ratio(asked, link, time),
     291: partial(_raw_ratio, lane=0),
@@ -159,7 +152,6 @@ _RATIOS: dict[int, Callable[[Asked, int, float], float]] = {
     293: _raw_ratio,
 }
 """Ratios of a link as they are now; refused for a link that is not active."""
-_SYMBOL_RATIO = 222
 
 NVLINK_5_COUNTERS = frozenset(_COUNTS)
 NVLINK_5_FIELDS = frozenset({*_COUNTS, *_RATIOS})
@@ -167,13 +159,11 @@ NVLINK_5_FIELDS = frozenset({*_COUNTS, *_RATIOS})
 
 
 def nvlink_5_field(links: int, field: int, asked: Asked) -> FieldAnswer:
-    """The answer to a field of this generation; scope ALL_LINKS gives the sum, of ratios the worst."""
+    """The answer to a field of this generation; all links together have traffic alone."""
     if field >= 289 and int(asked.hardware.preset.driver_version.split(".")[0]) < RECENT_DRIVER:
         return REFUSED
     if field in NVLINK_5_TRAFFIC:
         return NVLINK_5_TRAFFIC[field](asked)
-    if asked.scope == ALL_LINKS:
-        return _of_all(links, field, asked)
     if asked.scope >= links:
         return NO_SUCH_LINK
     if field in _COUNTS:
@@ -181,14 +171,3 @@ def nvlink_5_field(links: int, field: int, asked: Asked) -> FieldAnswer:
     if not asked.condition.links_active[asked.scope]:
         return NO_SUCH_LINK
     return number(pack_ratio(_RATIOS[field](asked, asked.scope, asked.epoch.start)))
-
-
-def _of_all(links: int, field: int, asked: Asked) -> FieldAnswer:
-    if field in _RATIOS:
-        active = [link for link, up in enumerate(asked.condition.links_active) if up]
-        if not active:
-            return NO_SUCH_LINK
-        worst = max(_RATIOS[field](asked, link, asked.epoch.start) for link in active)
-        return number(_ZERO_SUM_RATIO if field == _SYMBOL_RATIO and worst == 0 else pack_ratio(worst))
-    answers = [_COUNTS[field](Asked(asked.hardware, asked.epoch, asked.gpu, link)) for link in range(links)]
-    return counter(lambda time: sum(answer.at(time) for answer in answers))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from dataclasses import dataclass
 
 from commwatch_rehearsal.simulation.faults.fault import Fault
 
@@ -35,6 +36,20 @@ def warped(time: float, phase: float) -> float:
 def phase_of(part: str, direction: str) -> float:
     """An angle of its own for each counter, the same in every process."""
     return zlib.crc32(f"{part}.{direction}".encode()) / 2**32 * 2 * math.pi
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A byte counter between two changes of the node: ``offset + rate × (t + noise)``."""
+
+    offset: float
+    rate: float
+    """Mean, bytes per second."""
+    phase: float
+
+    def bytes_at(self, time: float) -> float:
+        """Bytes since the last reset, at a time within the epoch; never falls."""
+        return self.offset + self.rate * warped(time, self.phase)
 
 
 def happened(fault: Fault, since: float, time: float) -> int:

@@ -6,12 +6,9 @@ from collections.abc import Callable, Mapping
 
 from commwatch_rehearsal.simulation.abi import INVALID_ARGUMENT, Argument, integer, store
 from commwatch_rehearsal.simulation.call import Call
-from commwatch_rehearsal.simulation.presets.parts import PciDevice, Preset
 
 _READ, _WRITE, _NVLINK, _ATOMICS, _PCI = range(5)
 _OK, _CHIPSET_NOT_SUPPORTED, _NOT_SUPPORTED = 0, 1, 5
-_INTERNAL, _SINGLE, _MULTIPLE, _HOST_BRIDGE, _NODE, _SYSTEM = 0, 10, 20, 30, 40, 50
-"""Levels of ``nvmlDeviceGetTopologyCommonAncestor``."""
 
 
 def _p2p_status(first: Call, second: Call, index: Argument, status: Argument) -> int:
@@ -44,32 +41,7 @@ def _joined_by_nvlink(first: Call, second: Call) -> bool:
     return any(peer is not None and peer[0] == second.place for peer in peers)
 
 
-def _common_ancestor(first: Call, second: Call, level: Argument) -> int:
-    return store(level, common_ancestor(first.hardware.preset, first.gpu.pci_address, second.gpu.pci_address))
-
-
-def common_ancestor(preset: Preset, first: str, second: str) -> int:
-    """How far apart two PCIe devices are, as NVML's level."""
-    if first == second:
-        return _INTERNAL
-    devices = {device.address: device for device in preset.devices}
-    above, above_there = preset.ancestors(first), preset.ancestors(second)
-    shared = next((bridge for bridge in above if bridge in above_there), None)
-    if shared is None:
-        same_node = devices[first].numa_node == devices[second].numa_node
-        return _NODE if same_node else _SYSTEM
-    if shared.startswith("pci") or devices[shared].role == "root_port":
-        return _HOST_BRIDGE
-    return _SINGLE if _switches_below(devices, above, shared) <= 1 else _MULTIPLE
-
-
-def _switches_below(devices: Mapping[str, PciDevice], above: tuple[str, ...], shared: str) -> int:
-    way = above[: above.index(shared) + 1]
-    return sum(devices[bridge].role == "switch_upstream" for bridge in way)
-
-
 PAIR_FUNCTIONS: Mapping[str, Callable[..., int]] = {
     "nvmlDeviceGetP2PStatus": _p2p_status,
-    "nvmlDeviceGetTopologyCommonAncestor": _common_ancestor,
 }
 """Function by symbol; each takes the calls about both GPUs and what follows their handles, and returns a code."""

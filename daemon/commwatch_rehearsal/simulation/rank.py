@@ -14,6 +14,7 @@ from commwatch.probes.cycle.rank_sockets import SocketGroup
 from commwatch.probes.rank_plan import FailureReason, Phase, RankPlan, Step
 from commwatch_rehearsal.simulation.faults.fault import SimulatedProbeFailure
 from commwatch_rehearsal.simulation.node import SimulatedNode
+from commwatch_rehearsal.simulation.probe_answers import SimulatedProbes
 
 _FIRST_CALL_BYTES = 8
 _POLL_SECONDS = 0.05
@@ -31,8 +32,8 @@ class SimulatedGroup:
         if plan.simulation is None:
             raise ValueError("a simulated rank needs a simulated node")
         faults = plan.simulation.faults_file
-        self._node = SimulatedNode(plan.simulation.preset, Path(faults) if faults else None, plan.simulation.started_at)
-        self._node.nccl_settings = dict(plan.settings)
+        node = SimulatedNode(plan.simulation.preset, Path(faults) if faults else None, plan.simulation.started_at)
+        self._probes = SimulatedProbes(node, dict(plan.settings))
         self._plan = plan
         self._parent = os.getppid()
         self._call = 0
@@ -54,7 +55,7 @@ class SimulatedGroup:
         self._misbehave("setup")
         try:
             # One rank speaks for all, so that a cycle draws its lot once.
-            reason = self._node.error_of_cycle(self._plan.ranks, self._plan.devices) if self._plan.rank == 0 else ""
+            reason = self._probes.error_of_cycle(self._plan.ranks, self._plan.devices) if self._plan.rank == 0 else ""
             self._fail(reason)
             step = Step(
                 operation="all_reduce",
@@ -80,7 +81,7 @@ class SimulatedGroup:
         try:
             for _ in range(calls):
                 seconds += self._seconds(step)
-            seconds *= self._node.slowdown_under_load(step.members, self._plan.devices, self._spent_seconds)
+            seconds *= self._probes.slowdown_under_load(step.members, self._plan.devices, self._spent_seconds)
         except SimulatedProbeFailure as failure:
             self._fail(failure.reason)
         # Real calls have one before them that is not timed; it takes its time all the same.
@@ -109,22 +110,19 @@ class SimulatedGroup:
     def _seconds(self, step: Step) -> float:
         """Of one call; half a round trip of send_recv for latency."""
         call, self._call = self._call, self._call + 1
-        plan, node = self._plan, self._node
-        if not step.pairs:
-            return node.operation_seconds(
-                step.operation, step.size_bytes, step.members, plan.rank, call, devices=plan.devices
-            )
-        partner, sends = _part(step, plan.rank)
-        ways = (sends, not sends) if step.purpose == "latency" else (sends,)
+        plan = self._plan
+        ways = [step.members]
+        if step.pairs:
+            partner, sends = _part(step, plan.rank)
+            there, back = (plan.rank, partner), (partner, plan.rank)
+            ways = [there, back] if step.purpose == "latency" else [there if sends else back]
         seconds = [
-            node.operation_seconds(
+            self._probes.operation_seconds(
                 step.operation,
                 step.size_bytes,
-                (),
+                way,
                 plan.rank,
                 call,
-                partner=partner,
-                sends=way,
                 both_ways=step.both_ways,
                 devices=plan.devices,
             )
@@ -150,7 +148,7 @@ class SimulatedGroup:
     def _misbehave(self, phase: Phase) -> None:
         """Hang or crash if a fault requires it; a hang that is waited for ends with its fault."""
         rank = self._plan.rank if self._plan.meeting is None else 0
-        while act := self._node.rank_act(phase, rank):
+        while act := self._probes.rank_act(phase, rank):
             if act == "hang":
                 time.sleep(_POLL_SECONDS)
                 continue
@@ -185,7 +183,7 @@ class SimulatedRail(SimulatedGroup):
         """
         self._misbehave("setup")
         try:
-            self._fail(self._node.error_of_cycle(1, self._plan.devices))
+            self._fail(self._probes.error_of_cycle(1, self._plan.devices))
         except SimulatedProbeFailure as failure:
             self._fail(failure.reason)
         return self._way.first_call()
@@ -200,7 +198,7 @@ class SimulatedRail(SimulatedGroup):
         operation = "device_to_host" if step.pairs[0][0] == self._plan.rank else "host_to_device"
         seconds = 0.0
         try:
-            seconds = self._node.operation_seconds(
+            seconds = self._probes.operation_seconds(
                 operation, step.size_bytes, (0,), 0, self._call, devices=self._plan.devices
             )
         except SimulatedProbeFailure as failure:

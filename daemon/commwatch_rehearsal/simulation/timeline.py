@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from commwatch_rehearsal.simulation.faults.fault import Fault
-from commwatch_rehearsal.simulation.pace import happened
+from commwatch_rehearsal.simulation.pace import Flow, happened, warped
 
 REBOOTS = frozenset({"gpu_missing", "gpu_not_started"})
 """Kinds at the beginning and end of which the node boots."""
@@ -34,6 +34,22 @@ class Timeline:
             return []
         cuts = [start, *(moment for moment in self._boundaries if start < moment < end), end]
         return list(pairwise(cuts))
+
+    def flow(
+        self, phase: float, since: float, until: float, rate_at: Callable[[float], float], *, goes_on: bool = True
+    ) -> Flow:
+        """A byte counter that began at 0 at one time, counted up to another, and goes on from there.
+
+        Args:
+            phase: of its noise.
+            rate_at: mean bytes per second in the stretch that begins at a time or holds it.
+            goes_on: False for a counter that stands still after ``until``.
+        """
+        counted = sum(
+            rate_at(begin) * (warped(end, phase) - warped(begin, phase)) for begin, end in self.stretches(since, until)
+        )
+        rate = rate_at(until) if goes_on else 0.0
+        return Flow(counted - rate * warped(until, phase), rate, phase)
 
     def active(self, gpu: int, time: float) -> list[Fault]:
         """The faults that hold at a time for a GPU or for one of its links."""

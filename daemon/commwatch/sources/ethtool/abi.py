@@ -9,7 +9,7 @@ import os
 import socket
 import struct
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 Ioctl: TypeAlias = Callable[[int, int, bytearray], object]
 """As ``fcntl.ioctl``: descriptor, request, and the ``struct ifreq`` that is changed in place."""
@@ -33,6 +33,18 @@ _STATS = struct.Struct("=II")
 _ROOM = _STRINGS.size + NAME_BYTES * 2 * MOST_STATISTICS
 """Many kernels write as many entries as the driver has at that moment, however many were asked for. So there is room
 for twice what is accepted; pages that nothing touches take no memory."""
+
+
+class Statistics(Protocol):
+    """The statistics of interfaces, as ``StatisticsCalls`` reads them."""
+
+    def count(self, interface: str) -> int: ...
+
+    def names(self, interface: str, count: int) -> bytes | None: ...
+
+    def numbers(self, interface: str, count: int) -> memoryview | None: ...
+
+    def close(self) -> None: ...
 
 
 class StatisticsCalls:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -15,7 +14,7 @@ from commwatch.config.settings import NetworkSection
 from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
 from commwatch.sources import files, interfaces
 from commwatch.sources.base import Origin, Report, Source
-from commwatch.sources.ethtool.abi import Ioctl, StatisticsCalls, parse_names
+from commwatch.sources.ethtool.abi import Statistics, StatisticsCalls, parse_names
 from commwatch.sources.ethtool.table import DRIVERS, CounterRow, Driver
 from commwatch_exporters.snapshot import Series, Value
 
@@ -65,6 +64,7 @@ class EthtoolSource(Source):
     whether priority flow control is on or off, their pauses are left out until one of the interface's is not zero.
 
     Args:
+        make_calls: reads the statistics, or stands in for what does.
         drivers: the tables, by the name of the driver.
     """
 
@@ -74,15 +74,15 @@ class EthtoolSource(Source):
         self,
         sysfs: Path,
         settings: NetworkSection,
-        call: Ioctl = fcntl.ioctl,
+        make_calls: Callable[[], Statistics] = StatisticsCalls,
         drivers: Mapping[str, Driver] = DRIVERS,
     ) -> None:
         super().__init__()
         self._root = interfaces.folder(sysfs)
         self._settings = settings
-        self._call = call
+        self._make_calls = make_calls
         self._drivers = drivers
-        self._calls: StatisticsCalls | None = None
+        self._calls: Statistics | None = None
         self._interfaces: Mapping[str, _Interface] = MappingProxyType({})
 
     def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
@@ -116,10 +116,10 @@ class EthtoolSource(Source):
             self._calls = None
         self._interfaces = MappingProxyType({})
 
-    def _open_calls(self) -> StatisticsCalls:
+    def _open_calls(self) -> Statistics:
         if self._calls is None:
             try:
-                self._calls = StatisticsCalls(self._call)
+                self._calls = self._make_calls()
             except OSError as error:
                 raise SourceUnavailable(files.reason_of(error), f"socket for ethtool: {error.strerror}") from error
         return self._calls
@@ -135,7 +135,7 @@ class EthtoolSource(Source):
         wanted = driver is not None and interfaces.is_wanted(name, base, bool(links.device), self._settings)
         return _Interface(name, device, links, driver if wanted else None)
 
-    def _read(self, calls: StatisticsCalls, interface: _Interface, driver: Driver, batch: Batch) -> None:
+    def _read(self, calls: Statistics, interface: _Interface, driver: Driver, batch: Batch) -> None:
         now = time.monotonic()
         try:
             numbers = self._numbers(calls, interface, driver)
@@ -154,7 +154,7 @@ class EthtoolSource(Source):
             values = _values(numbers, interface)  # before the series: it decides which are shown
             batch.readings.append(DeviceReadings(interface.device, now, interface.shown.series, values))
 
-    def _numbers(self, calls: StatisticsCalls, interface: _Interface, driver: Driver) -> memoryview | None:
+    def _numbers(self, calls: Statistics, interface: _Interface, driver: Driver) -> memoryview | None:
         """The driver's numbers; empty where none is wanted, None where their count changes under our hands."""
         for _ in range(2):
             if interface.runs_left == 0:
@@ -200,8 +200,7 @@ class EthtoolSource(Source):
 
 def make_source(origin: Origin) -> EthtoolSource:
     """The interfaces of this node, by the choice of ``network``."""
-    call = fcntl.ioctl if origin.stand_in is None else origin.stand_in()
-    return EthtoolSource(origin.sysfs, origin.settings.network, call)
+    return EthtoolSource(origin.sysfs, origin.settings.network, origin.stand_in or StatisticsCalls)
 
 
 def _states(read: Iterable[_Interface]) -> dict[Series, int]:

@@ -98,3 +98,12 @@ class Kind:
     """The errors of a fault whose keys are each valid: key and problem."""
     preset: str = "h100x8"
     """The node that the example is for."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys that name its target."""
+        return TARGET_KEYS[self.target]
+
+    def entry(self, name: str) -> str:
+        """The example as one entry of a file of faults; ``name`` is that of the kind."""
+        return f"{{fault: {name}{', ' if self.example else ''}{self.example}}}"

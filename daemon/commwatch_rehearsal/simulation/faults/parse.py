@@ -76,7 +76,7 @@ class _Entry:
         """The fault of the entry, and where it comes again, each time."""
         first = self._fault(preset, started_at, written)
         every = self._take("every", parse_duration)
-        times = self._take("times", lambda text: whole(text, 2, _MOST_TIMES))
+        times = self._number("times", 2, _MOST_TIMES)
         if (every is None) != (times is None):
             raise self._error("times" if every is None else "every", "needs 'every' and 'times' together")
         if every is not None and every <= first.end - first.start:
@@ -110,7 +110,7 @@ class _Entry:
         return fault
 
     def _refuse_unknown_keys(self, name: str, kind: Kind) -> None:
-        allowed = {"fault", "at", "until", "for", "every", "times", *kind.settings, *TARGET_KEYS[kind.target]}
+        allowed = {"fault", "at", "until", "for", "every", "times", *kind.settings, *kind.keys}
         for key in self._texts:
             if key not in allowed:
                 raise self._error(key, f"unknown key; {name} takes {', '.join(sorted(allowed))}")
@@ -145,41 +145,36 @@ class _Entry:
         return {} if target == "node" else self._gpus(name, target, preset)
 
     def _gpus(self, name: str, target: Target, preset: Preset) -> _Struck:
-        gpu = self._take("gpu", lambda text: whole(text, 0, len(preset.gpus) - 1))
+        last = len(preset.gpus) - 1
+        gpu = self._number("gpu", 0, last)
         if gpu is None and target != "gpus":
             raise self._missing(name, "gpu")
         if target == "pair":
-            return {"gpu": gpu, "peer": self._peer(name, gpu, preset)}
-        link = None
-        if target == "link":
-            nvlink = preset.model.nvlink
-            if nvlink is None:
-                raise self._error("fault", f"{name}: the GPUs of this node have no NVLink")
-            link = self._take("link", lambda text: whole(text, 0, nvlink.links - 1))
-        return {"gpu": gpu, "link": link}
-
-    def _peer(self, name: str, gpu: int | None, preset: Preset) -> int:
-        peer = self._take("peer", lambda text: whole(text, 0, len(preset.gpus) - 1))
-        if peer is None:
-            raise self._missing(name, "peer")
-        if peer == gpu:
-            raise self._error("peer", "is the GPU itself")
-        return peer
+            peer = self._number("peer", 0, last)
+            if peer is None:
+                raise self._missing(name, "peer")
+            if peer == gpu:
+                raise self._error("peer", "is the GPU itself")
+            return {"gpu": gpu, "peer": peer}
+        if target != "link":
+            return {"gpu": gpu}
+        if preset.model.nvlink is None:
+            raise self._error("fault", f"{name}: the GPUs of this node have no NVLink")
+        return {"gpu": gpu, "link": self._number("link", 0, preset.model.nvlink.links - 1)}
 
     def _rdma(self, name: str, preset: Preset) -> _Struck:
         if not preset.rdma_ports:
             raise self._error("fault", f"{name}: this node has no RDMA device")
         device = self._name(name, "device", list(dict.fromkeys(port.device for port in preset.rdma_ports)))
         last = max(port.port for port in preset.rdma_ports if port.device == device)
-        return {"device": device, "port": self._take("port", lambda text: whole(text, 1, last))}
+        return {"device": device, "port": self._number("port", 1, last)}
 
     def _pci(self, name: str, preset: Preset) -> _Struck:
         given = [key for key in TARGET_KEYS["pci"] if key in self._texts]
         if len(given) != 1:
             raise ConfigError(self._file, self._line, "device", f"{name} needs one of device, gpu and nic")
         if given == ["gpu"]:
-            gpu = self._take("gpu", lambda text: whole(text, 0, len(preset.gpus) - 1))
-            return {"device": preset.gpus[gpu or 0].pci_address}
+            return {"device": preset.gpus[self._number("gpu", 0, len(preset.gpus) - 1) or 0].pci_address}
         if given == ["device"]:
             return {"device": self._name(name, "device", [device.address for device in preset.devices])}
         addresses = {
@@ -191,11 +186,10 @@ class _Entry:
     def _nvswitch(self, name: str, preset: Preset) -> _Struck:
         if not preset.nvswitches:
             raise self._error("fault", f"{name}: this node has no NVSwitch")
-        place = self._take("nvswitch", lambda text: whole(text, 0, len(preset.nvswitches) - 1))
+        place = self._number("nvswitch", 0, len(preset.nvswitches) - 1)
         if place is None:
             raise self._missing(name, "nvswitch")
-        link = self._take("link", lambda text: whole(text, 0, _LAST_NVSWITCH_LINK))
-        return {"device": preset.nvswitches[place], "link": link}
+        return {"device": preset.nvswitches[place], "link": self._number("link", 0, _LAST_NVSWITCH_LINK)}
 
     def _switch(self, name: str, preset: Preset) -> _Struck:
         """A PCIe switch is known by its upstream port, as in the path from a device to the host."""
@@ -207,6 +201,9 @@ class _Entry:
         if not switches:
             raise self._error("fault", f"{name}: the host of this node sees no switch")
         return {"device": self._name(name, "device", switches)}
+
+    def _number(self, key: str, low: int, high: int) -> int | None:
+        return self._take(key, lambda text: whole(text, low, high))
 
     def _name(self, name: str, key: str, known: Sequence[str]) -> str:
         given = self._take(key, str)

@@ -148,6 +148,10 @@ class Preset:
             above.append(address)
         return tuple(above)
 
+    def root_port(self, address: str) -> str:
+        """The root port above a device, or the device itself where it is one."""
+        return (address, *self.ancestors(address))[-2]
+
     def peer(self, gpu: int, link: int) -> tuple[int, int] | None:
         """The GPU and link at the other end of a link, both from 0; None: a switch, or nothing."""
         nvlink = self.model.nvlink

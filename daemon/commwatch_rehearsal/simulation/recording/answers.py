@@ -5,15 +5,16 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import struct
 import time
+from array import array
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import count
 from typing import Any, Final
 
 import pynvml
 
-from commwatch.sources.ethtool.abi import GSSET_INFO, GSTATS, GSTRINGS, MOST_STATISTICS, NAME_BYTES, SIOCETHTOOL
+from commwatch.sources.ethtool.abi import MOST_STATISTICS, NAME_BYTES
 from commwatch_rehearsal.simulation.abi import (
     DRIVER_NOT_LOADED,
     INVALID_ARGUMENT,
@@ -24,6 +25,8 @@ from commwatch_rehearsal.simulation.abi import (
     UNKNOWN,
     Argument,
     integer,
+    point,
+    pointer_address,
 )
 from commwatch_rehearsal.simulation.recording import lines
 from commwatch_rehearsal.simulation.recording.calls import (
@@ -41,7 +44,6 @@ from commwatch_rehearsal.simulation.recording.calls import (
 )
 from commwatch_rehearsal.simulation.recording.node import RecordedNode, Track, tracks
 
-_COMMANDS: Final = {GSSET_INFO: "count", GSTRINGS: "names", GSTATS: "numbers"}
 _OVERWRITTEN: Final = "EPIPE"
 _NOT_A_HANDLE: Final = 2**32
 """Addresses from here on are of what the library lends; those below are numbers of GPUs."""
@@ -89,7 +91,8 @@ class RecordedLibrary:
             ERROR_TEXT: lambda code: MESSAGES.get(integer(code), b"Unknown Error"),
             FIELD_VALUES: self._field_values, GPM_METRICS: self._gpm_metrics, WAIT: self._wait,
         }  # fmt: skip
-        function = _Function(special.get(name) or (lambda *arguments: self._call(name, arguments)))
+        # A partial object: unlike a method it takes the attributes (restype) that the binding sets on C functions.
+        function = partial(special.get(name) or partial(self._call, name))
         setattr(self, name, function)
         return function
 
@@ -99,22 +102,22 @@ class RecordedLibrary:
         found = self.calls.get((name, asked))
         return self.calls.get((name, (*asked[:-1], None))) if found is None and LISTS in name else found
 
-    def _call(self, name: str, arguments: tuple[Argument, ...]) -> int:
+    def _call(self, name: str, *arguments: Argument) -> int:
         track = self.track(name, arguments)
         if track is None:
             # Where the driver was not even opened, none was loaded.
             return DRIVER_NOT_LOADED if name == INITIALISE else NOT_SUPPORTED
         code, contents = track.at(self._node.moment)
         if name == GPM_SAMPLE and code == SUCCESS:
-            self._samples[_address(arguments[1])] = _address(arguments[0])
+            self._samples[pointer_address(arguments[1])] = pointer_address(arguments[0])
         if name in MAKES and code == SUCCESS:
-            _point(memory_of(arguments[0]), next(self._made))
+            point(memory_of(arguments[0]), next(self._made))
         for argument, content in zip(arguments, contents, strict=False):
             memory = memory_of(argument)
             if content is None or memory is None:
                 continue
             if isinstance(memory, ctypes._Pointer):
-                _point(memory, int(content) if content.isdecimal() and len(content) < 10 else 0)
+                point(memory, int(content) if content.isdecimal() and len(content) < 10 else 0)
                 continue
             try:
                 data = bytes.fromhex(content)
@@ -127,7 +130,7 @@ class RecordedLibrary:
         return code
 
     def _field_values(self, handle: Argument, number: Argument, values: Argument) -> int:
-        gpu, moment = _address(handle), self._node.moment
+        gpu, moment = pointer_address(handle), self._node.moment
         codes = self._field_codes.get(gpu)
         if codes is None:
             return INVALID_ARGUMENT
@@ -146,7 +149,7 @@ class RecordedLibrary:
 
     def _gpm_metrics(self, argument: Argument) -> int:
         asked = memory_of(argument)
-        track = self._metrics.get(self._samples.get(_address(asked.sample2), 0))
+        track = self._metrics.get(self._samples.get(pointer_address(asked.sample2), 0))
         if track is None:
             return INVALID_ARGUMENT
         answer = track.at(self._node.moment)
@@ -161,7 +164,7 @@ class RecordedLibrary:
             event = self._events[self._event]
             self._event += 1
             filled = memory_of(data)
-            ctypes.c_void_p.from_buffer(filled).value = event.gpu
+            point(filled, event.gpu)
             filled.eventType, filled.eventData = event.kind, event.data
             filled.gpuInstanceId, filled.computeInstanceId = event.instances
             return SUCCESS
@@ -169,26 +172,8 @@ class RecordedLibrary:
         return TIMEOUT if track is None else track.at(self._node.moment)[0]
 
 
-class _Function:
-    """A function; the binding sets ``restype`` on some."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
-
-    def __call__(self, *arguments: Argument) -> Any:
-        return self._function(*arguments)
-
-
-def _address(pointer: Argument) -> int:
-    return ctypes.cast(pointer, ctypes.c_void_p).value or 0
-
-
 def _number(address: int) -> int:
     return address if address < _NOT_A_HANDLE else 0
-
-
-def _point(pointer: Any, address: int) -> None:
-    ctypes.c_void_p.from_buffer(pointer).value = address
 
 
 def install(node: RecordedNode) -> None:
@@ -203,7 +188,7 @@ def install(node: RecordedNode) -> None:
 
 
 class RecordedEthtool:
-    """Stands in for ``fcntl.ioctl``."""
+    """Stands in for ``StatisticsCalls``; methods raise OSError as it was recorded."""
 
     def __init__(self, node: RecordedNode) -> None:
         self._node = node
@@ -215,49 +200,50 @@ class RecordedEthtool:
                 for place, value in one.numbers:
                     self._numbers[one.interface, place].add(one.at, value)
 
-    def __call__(self, _descriptor: int, request: int, argument: bytearray) -> int:
-        """Answer one call in the caller's memory, as the kernel does.
+    def count(self, interface: str) -> int:
+        """How many statistics the driver had."""
+        count = self._answer(interface, "count").count
+        return count if count <= MOST_STATISTICS else 0
 
-        Raises:
-            OSError: as it was recorded; EOPNOTSUPP for what was not asked then.
-        """
-        name, address = struct.unpack_from("@16sP", argument)
-        interface = name.partition(b"\0")[0].decode("latin-1")
-        command = _COMMANDS.get(ctypes.c_uint32.from_address(address).value) if request == SIOCETHTOOL else None
-        track = self._answers.get((interface, command))
-        if track is None:
-            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-        moment = self._node.moment
-        answer = track.at(moment)
-        if answer.error:
-            number = getattr(errno, answer.error, errno.EIO)
-            raise OSError(number, os.strerror(number))
-        entries = min(answer.count, MOST_STATISTICS)
-        if command == "count":
-            data, place = struct.pack("=QI", int(entries > 0) << 1, entries), 8
-        elif command == "names":
-            names = b"".join(one.encode("latin-1")[:NAME_BYTES].ljust(NAME_BYTES, b"\0") for one in answer.names)
-            data, place = struct.pack("=I", len(answer.names)) + names, 8
-        else:
-            numbers = self.numbers(interface, entries)
-            data, place = struct.pack(f"=I{entries}Q", entries, *numbers), 4
-        ctypes.memmove(address + place, data, len(data))
-        return 0
+    def names(self, interface: str, count: int) -> bytes | None:
+        """Their names; None where there were no longer ``count``."""
+        names = self._answer(interface, "names").names
+        if len(names) != count:
+            return None
+        return b"".join(one.encode("latin-1")[:NAME_BYTES].ljust(NAME_BYTES, b"\0") for one in names)
 
-    def names(self, interface: str) -> tuple[str, ...]:
+    def numbers(self, interface: str, count: int) -> memoryview | None:
+        """Their values, as they are now; None where there were no longer ``count``."""
+        if self._answer(interface, "numbers").count != count:
+            return None
+        return memoryview(array("Q", self.values(interface, count)))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def values(self, interface: str, count: int) -> list[int]:
+        """The first statistics of an interface, as they are now."""
+        return [self.value(interface, place, self._node.moment) for place in range(count)]
+
+    def value(self, interface: str, place: int, moment: float) -> int:
+        """A statistic at a time of the recording."""
+        track = self._numbers.get((interface, place))
+        return 0 if track is None else track.at(moment)
+
+    def known_names(self, interface: str) -> tuple[str, ...]:
         """The names of an interface's statistics; none where they were not recorded."""
         track = self._answers.get((interface, "names"))
         return () if track is None else track.at(self._node.moment).names
 
-    def numbers(self, interface: str, entries: int) -> list[int]:
-        """The first statistics of an interface, as they are now."""
-        moment = self._node.moment
-        return [self.number(interface, place, moment) for place in range(entries)]
-
-    def number(self, interface: str, place: int, moment: float) -> int:
-        """A statistic at a time of the recording."""
-        track = self._numbers.get((interface, place))
-        return 0 if track is None else track.at(moment)
+    def _answer(self, interface: str, command: str) -> lines.Statistics:
+        """The answer of now; EOPNOTSUPP for what was not asked when it was recorded."""
+        track = self._answers.get((interface, command))
+        if track is None:
+            raise _error("EOPNOTSUPP")
+        answer = track.at(self._node.moment)
+        if answer.error:
+            raise _error(answer.error)
+        return answer
 
 
 class RecordedKernelLog:
@@ -276,7 +262,7 @@ class RecordedKernelLog:
         """When the last record came, microseconds since the recording began; 0: before that."""
         last = next((one.error for one in reversed(self._due())), "")
         if last and last != _OVERWRITTEN:
-            raise _error(last)
+            raise _error(last, "/dev/kmsg")
 
     def _due(self) -> list[lines.LogLine]:
         moment = self._node.age
@@ -289,7 +275,7 @@ class RecordedKernelLog:
         line = self._lines[self._next]
         self._next += 1
         if line.error:
-            raise _error(line.error)
+            raise _error(line.error, "/dev/kmsg")
         self.came = max(0, round(line.stamp * 1e6))
         stamp = max(0, round((self._began + line.stamp) * 1e6))
         return f"{line.level},{line.number},{stamp},-;{line.text}\n".encode("latin-1", "replace")
@@ -298,8 +284,6 @@ class RecordedKernelLog:
         """Nothing is held."""
 
 
-def _error(name: str) -> OSError:
+def _error(name: str, file: str | None = None) -> OSError:
     number = getattr(errno, name, errno.EIO)
-    if name == _OVERWRITTEN:
-        return BrokenPipeError(number, os.strerror(number))
-    return OSError(number, os.strerror(number), "/dev/kmsg")
+    return OSError(number, os.strerror(number), file)  # of the class that the number has: BrokenPipeError of EPIPE

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from commwatch_rehearsal.simulation.abi import pointer_address
 from commwatch_rehearsal.simulation.recording.lines import Argument
 
 FIELD_VALUES: Final = "nvmlDeviceGetFieldValues"
@@ -52,7 +53,7 @@ def _written(function: str, argument: Any, number: Callable[[int], int], text: C
     if isinstance(argument, bytes):
         return "'" + text(argument.decode("latin-1"))
     if isinstance(argument, ctypes._Pointer):
-        return number(ctypes.cast(argument, ctypes.c_void_p).value or 0)
+        return number(pointer_address(argument))
     memory = memory_of(argument)
     if memory is None:
         value = argument.value

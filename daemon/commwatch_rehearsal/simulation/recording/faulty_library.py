@@ -19,6 +19,7 @@ from commwatch_rehearsal.simulation.abi import (
     UNINITIALIZED,
     Argument,
     integer,
+    point,
     pointer_address,
     store,
 )
@@ -66,7 +67,7 @@ class FaultyLibrary(SimulatedLibrary):
         self._epoch: Epoch | None = None
         self._plans: dict[tuple[int, bytes], list[_Entry]] = {}
         own: dict[str, Callable[..., int]] = {
-            "nvmlSystemGetNVMLVersion": partial(self._recorded_of_system, "nvmlSystemGetNVMLVersion"),
+            "nvmlSystemGetNVMLVersion": partial(self._recorded_alone, "nvmlSystemGetNVMLVersion"),
             "nvmlSystemGetConfComputeState": self._confidential_state,
             "nvmlEventSetCreate": partial(self._made, "nvmlEventSetCreate", self._event_sets.create),
             "nvmlEventSetWait_v2": self._wait_for_either,
@@ -216,9 +217,9 @@ class FaultyLibrary(SimulatedLibrary):
                 for hardware, epoch in ((call.hardware, call.epoch), (healthy, healthy.epoch(call.time)))
             )
             # All bits set in place of a count is no count.
-            is_counter = field in COUNTERS and not (call.condition.blank and field in LINK_COUNTERS and _is_flat(one))
+            is_counter = field in COUNTERS and not (call.condition.blank and field in LINK_COUNTERS and one.is_flat)
             stops = tuple(self._stops(call, field, scope, other)) if is_counter else ()
-            is_same = _is_flat(one) and _is_flat(other) and (one.code, one.value) == (other.code, other.value)
+            is_same = one.is_flat and other.is_flat and (one.code, one.value) == (other.code, other.value)
             if not is_same or (is_counter and (reset or stops)):
                 key = (self._parts.numbers[call.place], field, scope)
                 found.append(_Entry(place, key, one, other, is_counter, reset, stops))
@@ -264,22 +265,16 @@ class FaultyLibrary(SimulatedLibrary):
         if code == TIMEOUT:
             return self._wait(event_set, data, milliseconds)
         if code == SUCCESS:
-            device = ctypes.c_void_p.from_buffer(memory_of(data))
-            place = self._places.get(device.value or 0)
-            device.value = None if place is None else ctypes.addressof(self._handles) + place
+            event = memory_of(data)
+            place = self._places.get(pointer_address(event))
+            point(event, 0 if place is None else ctypes.addressof(self._handles) + place)
         return code
 
     def _confidential_state(self, state: Argument) -> int:
         hardware, time = self._parts.now()
         if self._is_open() and not hardware.epoch(time).confidential:
-            return self._recorded_of_system("nvmlSystemGetConfComputeState", state)
+            return self._recorded_alone("nvmlSystemGetConfComputeState", state)
         return self.confidential_state(state)
-
-    def _recorded_of_system(self, name: str, *arguments: Argument) -> int:
-        if not self._is_open():
-            return UNINITIALIZED
-        answer: int = getattr(self._recorded, name)(*arguments)
-        return answer
 
     def _recorded_alone(self, name: str, *arguments: Argument) -> int:
         """A function that no fault changes; a GPU that a fault keeps from answering does not answer."""
@@ -297,11 +292,6 @@ class FaultyLibrary(SimulatedLibrary):
             translated.append(one)
         answer: int = getattr(self._recorded, name)(*translated)
         return answer
-
-
-def _is_flat(answer: FieldAnswer) -> bool:
-    """Whether it does not change within an epoch."""
-    return answer.flow is None and answer.count is None
 
 
 def _contents(arguments: Sequence[Argument]) -> list[bytes | None]:

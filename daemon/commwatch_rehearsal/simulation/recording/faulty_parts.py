@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +18,7 @@ import msgspec
 
 from commwatch.errors import ConfigError
 from commwatch.sources import files
-from commwatch_rehearsal.simulation.ethtool import ports_of, statistics_of
+from commwatch_rehearsal.simulation.ethtool import statistics_of
 from commwatch_rehearsal.simulation.faults.fault import Fault
 from commwatch_rehearsal.simulation.field_answers import Asked
 from commwatch_rehearsal.simulation.fields import answer_of
@@ -25,16 +26,15 @@ from commwatch_rehearsal.simulation.hardware import Hardware
 from commwatch_rehearsal.simulation.kernel_log import SimulatedKernelLog
 from commwatch_rehearsal.simulation.kernel_log_texts import FIRST_BOOT, streams_of
 from commwatch_rehearsal.simulation.node import SimulatedNode
-from commwatch_rehearsal.simulation.presets.parts import EthernetInterface, Preset
-from commwatch_rehearsal.simulation.rdma import RdmaPortState
+from commwatch_rehearsal.simulation.presets.parts import Preset
 from commwatch_rehearsal.simulation.rdma_counters import PORT_COUNTERS, QUEUE_COUNTERS, ROCE_COUNTERS
 from commwatch_rehearsal.simulation.recording.answers import RecordedEthtool, RecordedKernelLog
 from commwatch_rehearsal.simulation.recording.file import Recording
 from commwatch_rehearsal.simulation.recording.lines import Call, Fields, File, LogLine, Root, Statistics
 from commwatch_rehearsal.simulation.recording.parts import gpu_numbers
-from commwatch_rehearsal.simulation.tree.procfs import ProcfsTree
-from commwatch_rehearsal.simulation.tree.sysfs import PARTS
-from commwatch_rehearsal.simulation.tree.writer import TreeWriter
+from commwatch_rehearsal.simulation.tree.procfs import procfs_tree
+from commwatch_rehearsal.simulation.tree.sysfs import sysfs_tree
+from commwatch_rehearsal.simulation.tree.writer import Entry, Tree
 
 if TYPE_CHECKING:
     from commwatch_rehearsal.simulation.recording.node import RecordedNode, Track
@@ -98,51 +98,6 @@ class FaultyParts(SimulatedNode):
         return faults
 
 
-_OBSTRUCTED: Final = "\0"
-"""In the place of a file's content: reading it fails."""
-
-
-class _Sheet(TreeWriter):
-    """Takes the files of a simulated node in place of a file system."""
-
-    def __init__(self) -> None:
-        super().__init__(Path())
-        self.contents: dict[str, str] = {}
-        self.gone: set[str] = set()
-        """Files, folders and links that were taken away."""
-
-    def put(self, path: str, content: str, end: str = "\n") -> None:
-        self._came(path)
-        self.contents[path] = f"{content}{end}"
-
-    def link(self, path: str, to: str) -> None:
-        self._came(path)
-
-    def obstruct(self, path: str) -> None:
-        self.contents[path] = _OBSTRUCTED
-
-    def remove(self, *paths: str) -> None:
-        self.gone.update(paths)
-        beneath = tuple(f"{path}/" for path in paths)
-        self.contents = {path: one for path, one in self.contents.items() if not path.startswith(beneath)}
-
-    def _came(self, path: str) -> None:
-        if self.gone:
-            self.gone = {one for one in self.gone if path != one and not path.startswith(f"{one}/")}
-
-
-class _Side:
-    """The files of ``/sys`` or ``/proc`` of a simulated node."""
-
-    def __init__(self, preset: Preset, root: Root, identity: str) -> None:
-        self.sheet = _Sheet()
-        self._parts = [make(preset) for make in PARTS.values()] if root == "sys" else [ProcfsTree(preset, identity)]
-
-    def update(self, hardware: Hardware, time: float) -> None:
-        for part in self._parts:
-            part.update(self.sheet, hardware, time)
-
-
 _PORT_COUNTER = re.compile(r".*/infiniband/([^/]+)/ports/(\d+)/(?:counters|hw_counters)/(?!lifespan)([^/]+)")
 _INTERFACE_COUNTER = re.compile(r".*/net/([^/]+)/(?:statistics/[^/]+|carrier_(?:changes|down_count))")
 _ERROR_COUNTER = re.compile(r".*/aer_(?:dev|rootport)_\w+")
@@ -157,83 +112,65 @@ class FaultyFiles:
     ) -> None:
         self._node, self._parts, self._root = node, parts, root
         self._contents = contents
-        identity = f"{parts.preset.name} {parts.started_at}"
-        self._faulty, self._healthy = (_Side(parts.preset, root, identity) for _ in range(2))
-        self._touched: set[str] = set()
 
-    def update(self, files: Mapping[str, File]) -> frozenset[str]:
-        """Compute both nodes as they are now; returns the paths that faults take away."""
+    def laid_on(
+        self, folders: Mapping[str, Entry], files: Mapping[str, File]
+    ) -> tuple[dict[str, Entry], dict[str, File]]:
+        """Folders and files under the faults of now, by path, of those that were recorded."""
         self._hardware, self._age = self._parts.now()
-        self._faulty.update(self._hardware, self._age)
-        self._healthy.update(self._parts.healthy, self._age)
-        gone = self._faulty.sheet.gone
-        if self._root == "sys":
-            return frozenset(gone)
-        # A service has another process number in the recording, and after its end it is the recorded one again.
-        running = set(self._comms(self._faulty))
-        names = {name for process in gone if (name := self._name(process)) and name not in running}
-        stopped = {path.partition("/")[0] for path, one in files.items()
-                   if path.endswith("/comm") and one.content in names}  # fmt: skip
-        return frozenset({process for process in gone if not self._name(process)} | stopped)
-
-    def laid_on(self, files: Mapping[str, File], changed: Mapping[str, File]) -> dict[str, File]:
-        """The files to write now.
-
-        Args:
-            files: the recorded ones as they are now, by path.
-            changed: those of them that have changed since the last call.
-        """
-        faulty, healthy = self._faulty.sheet.contents, self._healthy.sheet.contents
-        before, self._touched = self._touched, {
-            *(path for path, content in faulty.items() if content != healthy.get(path)),
-            *(path for path in files if any(self._past(path))),
-        }  # fmt: skip
-        wanted = dict(changed)
-        for path in before | self._touched:
-            if (one := files.get(path)) is not None:
-                wanted[path] = self._laid(path, one) if path in self._touched else one
-            elif path in faulty and path not in healthy and not self._is_of_service(path):
-                wanted[path] = File(0.0, root=self._root, path=path, content=faulty[path])
-        return wanted
-
-    def _name(self, process: str) -> str:
-        return self._healthy.sheet.contents.get(f"{process}/comm", "")
-
-    def _is_of_service(self, path: str) -> bool:
-        """Whether it is of a service that was started again: the recorded one comes back in its place."""
-        process = path.partition("/")[0]
-        return self._faulty.sheet.contents.get(f"{process}/comm") in self._comms(self._healthy)
-
-    @staticmethod
-    def _comms(side: _Side) -> list[str]:
-        return [content for path, content in side.sheet.contents.items() if path.endswith("/comm")]
+        faulty, healthy = (
+            _tree_of(self._root, hardware, self._age, self._parts.identity)
+            for hardware in (self._hardware, self._parts.healthy)
+        )
+        places, answers = dict(folders), dict(files)
+        for path in files:
+            if (path in faulty and faulty[path] != healthy.get(path)) or any(self._past(path)):
+                answers[path] = self._laid(path, files[path], faulty, healthy)
+        usual = _commands(healthy)
+        for path in faulty.keys() - healthy.keys() - files.keys():
+            # A service that was started again has another process number: the recorded one comes back in its place.
+            if faulty.get(f"{path.partition('/')[0]}/comm") not in usual:
+                if isinstance(entry := faulty[path], str):
+                    answers[path] = File(0.0, root=self._root, path=path, content=entry)
+                else:
+                    places[path] = entry
+        gone = {path for path in healthy.keys() - faulty.keys() if not isinstance(healthy[path], str)}
+        if self._root == "proc":
+            # A service has another process number in the recording.
+            stopped = usual - _commands(faulty)
+            gone = {
+                path.partition("/")[0] for path, one in files.items() if _is_command(path) and one.content in stopped
+            }
+        beneath = tuple(f"{path}/" for path in gone)
+        for known in (places, answers):
+            for path in [path for path in known if path in gone or path.startswith(beneath)]:
+                del known[path]
+        return places, answers
 
     def _past(self, path: str) -> tuple[float, list[Span]]:
         """When faults last made a counter begin at 0, or 0, and when they stopped it; neither for other files."""
         hardware, age = self._hardware, self._age
         if found := _PORT_COUNTER.fullmatch(path):
-            for port in hardware.preset.rdma_ports:
-                if (port.device, str(port.port)) == found.group(1, 2):
-                    state = RdmaPortState(hardware, port)
-                    return state.last_reset(age), _spans(state.downs, age)
+            for port in hardware.epoch(age).rdma_ports:
+                if (port.port.device, str(port.port.port)) == found.group(1, 2):
+                    return port.last_reset, _spans(port.downs, age)
         if found := _INTERFACE_COUNTER.fullmatch(path):
             return hardware.last_boot(age), _spans(hardware.downs(found[1]), age)
         return (hardware.last_boot(age) if _ERROR_COUNTER.fullmatch(path) else 0.0), []
 
-    def _laid(self, path: str, one: File) -> File:
+    def _laid(self, path: str, one: File, faulty_tree: Tree, healthy_tree: Tree) -> File:
         """A recorded file under the faults."""
-        healthy = self._healthy.sheet.contents.get(path)
-        faulty = self._faulty.sheet.contents.get(path)
-        if faulty == _OBSTRUCTED:
-            return msgspec.structs.replace(one, content="", error="EIO")
+        faulty, healthy = (str(tree.get(path) or "") for tree in (faulty_tree, healthy_tree))
         if one.error:
             return one  # a file that could not be read has nothing to be changed
+        if faulty_tree.get(path, "") is None:
+            return msgspec.structs.replace(one, content="", error="EIO")
         counter = any(form.fullmatch(path) for form in (_PORT_COUNTER, _INTERFACE_COUNTER, _ERROR_COUNTER))
         if not counter:
-            return one if faulty is None else msgspec.structs.replace(one, content=faulty)
+            return msgspec.structs.replace(one, content=faulty)
         reset, stops = self._past(path)
         track = self._contents[path]
-        counts, more, less = (_counts(text) for text in (one.content, faulty or "", healthy or ""))
+        counts, more, less = (_counts(text) for text in (one.content, faulty, healthy))
         lines = []
         for name in counts:
             count = laid(
@@ -258,6 +195,19 @@ class FaultyFiles:
         return count % (counter.maximum + 1) if counter.wraps else min(count, counter.maximum)
 
 
+def _tree_of(root: Root, hardware: Hardware, age: float, identity: str = "") -> Tree:
+    return sysfs_tree(hardware, age) if root == "sys" else procfs_tree(hardware, age, identity)
+
+
+def _is_command(path: str) -> bool:
+    return path.endswith("/comm")
+
+
+def _commands(tree: Tree) -> set[Entry]:
+    """The names of the processes."""
+    return {content for path, content in tree.items() if _is_command(path)}
+
+
 def _counts(text: str) -> dict[str, int]:
     """The numbers of a file of counters by their names; a lone number has none."""
     found = {}
@@ -280,37 +230,29 @@ class FaultyEthtool(RecordedEthtool):
         self._parts = parts
         self._interfaces = {one.name: one for one in parts.preset.interfaces}
 
-    def numbers(self, interface: str, entries: int) -> list[int]:
-        """See ``RecordedEthtool.numbers``."""
-        recorded = super().numbers(interface, entries)
-        one, names = self._interfaces.get(interface), self.names(interface)
-        if one is None or len(names) < entries:
-            return recorded
+    def values(self, interface: str, count: int) -> list[int]:
+        """See ``RecordedEthtool.values``."""
+        recorded = super().values(interface, count)
+        one, names = self._interfaces.get(interface), self.known_names(interface)
         hardware, age = self._parts.now()
-        if not hardware.faults:
+        if one is None or len(names) < count or not hardware.faults:
             return recorded
-        faulty = statistics_of(hardware, one, ports_of(hardware, one), age)
-        healthy = {age: self._healthy(one, age)}
+        faulty = statistics_of(hardware, one, age)
+        healthy = cache(partial(statistics_of, self._parts.healthy, one))
         reset, stops = hardware.last_boot(age), _spans(hardware.downs(interface), age)
-        for moment in (reset, *(min(end, age) for span in stops for end in span)):
-            healthy[moment] = self._healthy(one, moment)
-            healthy[max(moment, reset)] = self._healthy(one, max(moment, reset))
         return [
             laid(
-                lambda at, place=place: self.number(interface, place, self._node.moment_at(at)),  # type: ignore[misc]  # bound now
+                lambda at, place=place: self.value(interface, place, self._node.moment_at(at)),  # type: ignore[misc]  # bound now
                 faulty[name],
-                lambda at, name=name: healthy[at][name],  # type: ignore[misc]  # bound now
+                lambda at, name=name: healthy(at)[name],  # type: ignore[misc]  # bound now
                 age,
                 reset,
                 stops,
             )
             if name in faulty
-            else count
-            for place, (name, count) in enumerate(zip(names, recorded, strict=False))
+            else value
+            for place, (name, value) in enumerate(zip(names, recorded, strict=False))
         ]
-
-    def _healthy(self, interface: EthernetInterface, age: float) -> dict[str, int]:
-        return statistics_of(self._parts.healthy, interface, ports_of(self._parts.healthy, interface), age)
 
 
 class FaultyKernelLog:
@@ -416,16 +358,13 @@ def _changes_log(recording: Recording, faulty: Hardware, _healthy: Hardware, _fa
 
 
 def _changes_files(recording: Recording, faulty: Hardware, healthy: Hardware, fault: Fault) -> bool:
-    known = {(one.root, one.path) for one in recording.answers if isinstance(one, File) and not one.error}
-    comms = {one.content for one in recording.answers if isinstance(one, File) and one.path.endswith("/comm")}
     for root in ("sys", "proc"):
-        sides = [_Side(faulty.preset, root, "") for _ in range(2)]
-        for side, hardware in zip(sides, (faulty, healthy), strict=True):
-            side.update(hardware, fault.start)
-        contents, usual = (side.sheet.contents for side in sides)
-        if any((root, path) in known and content != usual.get(path) for path, content in contents.items()):
+        read = {one.path: one.content for one in recording.answers
+                if isinstance(one, File) and one.root == root and not one.error}  # fmt: skip
+        changed, usual = (_tree_of(root, hardware, fault.start) for hardware in (faulty, healthy))
+        if any(path in read and content != usual.get(path) for path, content in changed.items()):
             return True
-        if any(content in comms and path not in contents for path, content in usual.items() if path.endswith("/comm")):
+        if not (_commands(usual) - _commands(changed)).isdisjoint(read.values()):
             return True
     return False
 
@@ -453,10 +392,7 @@ def _changes_fields(recording: Recording, faulty: Hardware, healthy: Hardware, f
 def _changes_statistics(recording: Recording, faulty: Hardware, healthy: Hardware, fault: Fault) -> bool:
     names = {(one.interface, name) for one in recording.answers if isinstance(one, Statistics) for name in one.names}
     for interface in faulty.preset.interfaces:
-        one, other = (
-            statistics_of(hardware, interface, ports_of(hardware, interface), fault.start)
-            for hardware in (faulty, healthy)
-        )
+        one, other = (statistics_of(hardware, interface, fault.start) for hardware in (faulty, healthy))
         if any((interface.name, name) in names and count != other[name] for name, count in one.items()):
             return True
     return False

@@ -7,7 +7,7 @@ import os
 import re
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -118,64 +118,53 @@ def read_recording(path: Path) -> Recording:
     Raises:
         ConfigError: it cannot be used; names the file and, where it can, the line.
     """
-    reading = _Reading()
+    number = 0
+    head: Head | None = None
+    end: End | None = None
+    held: list[Answer | Cost | Hung] = []
     try:
-        for data in _lines(read_regular(path, _MOST_PACKED)):
-            reading.take(data)
-        return reading.end()
+        for number, data in enumerate(_lines(read_regular(path, _MOST_PACKED)), 1):
+            if end is not None:
+                raise _Bad("more lines follow its end")
+            line = _DECODER.decode(data)
+            if head is None:
+                head = _checked_head(line)
+            elif isinstance(line, Head):
+                raise _Bad("a second head")
+            elif isinstance(line, End):
+                end = line
+                if end.lines != number - 1:
+                    raise _Bad(f"{number - 1} lines instead of {end.lines}: some are missing")
+            else:
+                _check(line)
+                held.append(line)
+        number = 0  # from here on no line is at fault alone
+        return _recording(head, held, end)
     except OSError as error:
         raise ConfigError(str(path), None, "", error.strerror or str(error)) from None
     except _Bad as error:
-        raise ConfigError(str(path), reading.number or None, "", f"not a usable recording: {error}") from None
+        raise ConfigError(str(path), number or None, "", f"not a usable recording: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        if reading.head is None:
+        if head is None:
             raise ConfigError(str(path), None, "", "is no recording of commwatch") from None
-        raise ConfigError(str(path), reading.number, "", f"not a usable recording: {error}") from None
+        raise ConfigError(str(path), number, "", f"not a usable recording: {error}") from None
 
 
-class _Reading:
-    """The lines that have come so far."""
+def _recording(head: Head | None, held: Sequence[Answer | Cost | Hung], end: End | None) -> Recording:
+    """The whole recording.
 
-    def __init__(self) -> None:
-        self.number = 0
-        self.head: Head | None = None
-        self._last: End | None = None
-        self._answers: list[Answer] = []
-        self._costs: list[Cost] = []
-        self._hung: list[Hung] = []
-
-    def take(self, data: bytes) -> None:
-        """Check a line and keep it."""
-        self.number += 1
-        if self._last is not None:
-            raise _Bad("more lines follow its end")
-        line = _DECODER.decode(data)
-        if self.head is None:
-            self.head = _checked_head(line)
-        elif isinstance(line, ANSWERS):
-            _check(line)
-            self._answers.append(line)
-        elif isinstance(line, Cost):
-            self._costs.append(line)
-        elif isinstance(line, Hung):
-            self._hung.append(line)
-        elif isinstance(line, End):
-            self._last = line
-            if line.lines != self.number - 1:
-                raise _Bad(f"{self.number - 1} lines instead of {line.lines}: some are missing")
-        else:
-            raise _Bad("a second head")
-
-    def end(self) -> Recording:
-        """The whole recording."""
-        if self.head is None or self._last is None:
-            raise _Bad("it has no last line: it was cut off, or is still being written")
-        self.number = 0  # from here on no line is at fault alone
-        if self._answers and max(one.at for one in self._answers) > self._last.seconds + 1:
-            raise _Bad("answers come after its end")
-        _check_tree(self._answers)
-        self._answers.sort(key=lambda one: one.at)
-        return Recording(self.head, self._answers, self._costs, self._hung, self._last.seconds)
+    Raises:
+        _Bad: it has no head or end, or its answers do not fit each other.
+    """
+    if head is None or end is None:
+        raise _Bad("it has no last line: it was cut off, or is still being written")
+    answers = [one for one in held if isinstance(one, ANSWERS)]
+    if answers and max(one.at for one in answers) > end.seconds + 1:
+        raise _Bad("answers come after its end")
+    _check_tree(answers)
+    answers.sort(key=lambda one: one.at)
+    costs, hung = [one for one in held if isinstance(one, Cost)], [one for one in held if isinstance(one, Hung)]
+    return Recording(head, answers, costs, hung, end.seconds)
 
 
 def _checked_head(line: object) -> Head:
@@ -215,7 +204,7 @@ def _lines(packed: bytes) -> Iterator[bytes]:
         raise _Bad("its last line is cut off")
 
 
-def _check(line: Answer) -> None:
+def _check(line: Answer | Cost | Hung) -> None:
     """Check the limits that the types of the lines cannot express.
 
     Raises:

@@ -5,20 +5,21 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import struct
 import sys
 import threading
 import time
 from collections.abc import Callable
-from functools import cache
-from typing import Any, Final
+from functools import cache, partial
+from typing import Any, Final, Literal, TypeVar
 
 import pynvml
 
 from commwatch.sources import files
-from commwatch.sources.ethtool.abi import GSSET_INFO, GSTATS, GSTRINGS, NAME_BYTES, SIOCETHTOOL, Ioctl
+from commwatch.sources.ethtool.abi import NAME_BYTES, Statistics
 from commwatch.sources.kernel_log import LogDevice
 from commwatch.sources.kernel_log_lines import parse_record, parse_report
+from commwatch_rehearsal.simulation.abi import pointer_address
+from commwatch_rehearsal.simulation.recording import lines
 from commwatch_rehearsal.simulation.recording.calls import (
     ERROR_TEXT,
     FIELD_VALUES,
@@ -44,15 +45,15 @@ from commwatch_rehearsal.simulation.recording.lines import (
     LogLine,
     Metrics,
     Root,
-    Statistics,
 )
 from commwatch_rehearsal.simulation.recording.names import Names
+
+_T = TypeVar("_T")
 
 _ALWAYS_LISTED: Final = ("module", "class/net", "class/infiniband", "bus/pci/devices")
 """Folders of sysfs in which readers look for names without listing them, or that tell by being empty."""
 _IDENTITIES: Final = ("clusterUuid", "ibGuid", "rackGuid", "chassisSerialNumber", "serial", "uuid")
 """Fields of structures of the driver that are an identity."""
-_LINK_COMMANDS: Final = {GSSET_INFO: "count", GSTRINGS: "names", GSTATS: "numbers"}
 
 
 def error_name(error: OSError) -> str:
@@ -112,11 +113,12 @@ class RecordingLibrary:
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(self._library, name)
-        wrapped = function if name == ERROR_TEXT else _Function(self, name, function)
+        # A partial object: unlike a method it takes the attributes (restype) that the binding sets on C functions.
+        wrapped = function if name == ERROR_TEXT else partial(self._call, name, function)
         setattr(self, name, wrapped)
         return wrapped
 
-    def call(self, name: str, function: Any, arguments: tuple[Any, ...]) -> int:
+    def _call(self, name: str, function: Any, *arguments: Any) -> int:
         tape = self._tape
         asked = () if name in (FIELD_VALUES, GPM_METRICS, WAIT) else self._question(name, arguments)
         before = [bytes(memory) if memory is not None else b"" for memory in map(memory_of, arguments)] if asked else []
@@ -131,7 +133,7 @@ class RecordingLibrary:
             self._take_event(at, took, arguments, code)
         else:
             if name == GPM_SAMPLE:
-                self._samples[_address(arguments[1])] = self._number(_address(arguments[0]))
+                self._samples[pointer_address(arguments[1])] = self._number(pointer_address(arguments[0]))
             memory = tuple(
                 self._memory(name, argument, old) for argument, old in zip(arguments, before, strict=True)
             ) if asked else ()  # fmt: skip
@@ -154,7 +156,7 @@ class RecordingLibrary:
         if isinstance(memory, ctypes._Pointer):
             if not name.startswith(OPENS_HANDLE):
                 return None
-            return str(self._handles.setdefault(_address(memory), len(self._handles) + 1))
+            return str(self._handles.setdefault(pointer_address(memory), len(self._handles) + 1))
         return self._named(name, memory, after).rstrip(b"\0").hex()
 
     def _named(self, name: str, memory: Any, content: bytes) -> bytes:
@@ -176,7 +178,7 @@ class RecordingLibrary:
         return content
 
     def _take_fields(self, at: float, took: float, arguments: tuple[Any, ...], code: int) -> None:
-        gpu, tape = self._number(_address(arguments[0])), self._tape
+        gpu, tape = self._number(pointer_address(arguments[0])), self._tape
         is_new = tape.is_new((FIELD_VALUES, gpu), code)
         entries: list[Field] = []
         if code == 0:
@@ -194,7 +196,7 @@ class RecordingLibrary:
 
     def _take_metrics(self, at: float, took: float, arguments: tuple[Any, ...], code: int) -> None:
         asked = memory_of(arguments[0])
-        gpu = self._samples.get(_address(asked.sample2), 0)
+        gpu = self._samples.get(pointer_address(asked.sample2), 0)
         metrics = tuple(
             (one.metricId, one.nvmlReturn, None if one.value != one.value else one.value)
             for one in asked.metrics[: asked.numMetrics]
@@ -207,24 +209,10 @@ class RecordingLibrary:
         if code == 0:
             data = memory_of(arguments[1])
             instances = (data.gpuInstanceId, data.computeInstanceId)
-            tape.file.write(Event(at, took, gpu=self._number(_address(data.device)), kind=data.eventType,
+            tape.file.write(Event(at, took, gpu=self._number(pointer_address(data.device)), kind=data.eventType,
                                   data=data.eventData, instances=instances))  # fmt: skip
         elif tape.is_new(WAIT, code):
             tape.file.write(Call(at, took, function=WAIT, arguments=(), code=code))
-
-
-class _Function:
-    """A function of the library; the binding sets ``restype`` on some."""
-
-    def __init__(self, library: RecordingLibrary, name: str, function: Any) -> None:
-        self._library, self._name, self._function = library, name, function
-
-    def __call__(self, *arguments: Any) -> int:
-        return self._library.call(self._name, self._function, arguments)
-
-
-def _address(pointer: Any) -> int:
-    return ctypes.cast(pointer, ctypes.c_void_p).value or 0
 
 
 def record_driver(tape: Tape) -> Callable[[], None]:
@@ -420,46 +408,61 @@ class RecordingLog:
 
 
 class RecordingEthtool:
-    """``fcntl.ioctl``, with the statistics that the kernel gave written down."""
+    """The statistics of interfaces, with what the kernel gave written down."""
 
-    def __init__(self, below: Ioctl, tape: Tape) -> None:
+    def __init__(self, below: Statistics, tape: Tape) -> None:
         self._below, self._tape = below, tape
         self._numbers: dict[str, dict[int, int]] = {}
 
-    def __call__(self, descriptor: int, request: int, argument: bytearray) -> object:
-        tape = self._tape
-        name, address = struct.unpack_from("@16sP", argument)
-        interface = name.partition(b"\0")[0].decode("latin-1")
-        command = _LINK_COMMANDS.get(ctypes.c_uint32.from_address(address).value) if request == SIOCETHTOOL else None
-        at, since = tape.at, time.perf_counter()
-        try:
-            result = self._below(descriptor, request, argument)
-        except OSError as error:
-            took = tape.spent("ethtool", since)
-            if command is not None and tape.is_new((interface, command), error_name(error)):
-                line = Statistics(at, took, interface=interface, command=command, error=error_name(error))  # type: ignore[arg-type]
-                tape.file.write(line)
-            raise
-        took = tape.spent("ethtool", since)
-        if command == "count":
-            mask, count = struct.unpack_from("=QI", ctypes.string_at(address + 8, 12))
-            count = count if mask else 0
-            if tape.is_new((interface, command), count):
-                tape.file.write(Statistics(at, took, interface=interface, command="count", count=count))
-        elif command == "names":
-            count = ctypes.c_uint32.from_address(address + 8).value
-            raw = ctypes.string_at(address + 12, NAME_BYTES * count)
-            if tape.is_new((interface, command), raw):
-                pieces = (raw[place : place + NAME_BYTES] for place in range(0, len(raw), NAME_BYTES))
-                names = tuple(one.rstrip(b"\0").decode("latin-1") for one in pieces)
-                tape.file.write(Statistics(at, took, interface=interface, command="names", count=count, names=names))
-        elif command == "numbers":
-            count = ctypes.c_uint32.from_address(address + 4).value
-            numbers = dict(enumerate(memoryview(ctypes.string_at(address + 8, 8 * count)).cast("Q").tolist()))
+    def count(self, interface: str) -> int:
+        count, at, took = self._call("count", interface, self._below.count, interface)
+        if self._tape.is_new((interface, "count"), count):
+            self._tape.file.write(lines.Statistics(at, took, interface=interface, command="count", count=count))
+        return count
+
+    def names(self, interface: str, count: int) -> bytes | None:
+        raw, at, took = self._call("names", interface, self._below.names, interface, count)
+        if raw is not None and self._tape.is_new((interface, "names"), raw):
+            pieces = (raw[place : place + NAME_BYTES] for place in range(0, len(raw), NAME_BYTES))
+            names = tuple(one.rstrip(b"\0").decode("latin-1") for one in pieces)
+            self._tape.file.write(
+                lines.Statistics(at, took, interface=interface, command="names", count=count, names=names)
+            )
+        return raw
+
+    def numbers(self, interface: str, count: int) -> memoryview | None:
+        memory, at, took = self._call("numbers", interface, self._below.numbers, interface, count)
+        if memory is not None:
+            numbers = dict(enumerate(memory[:count].tolist()))
             last = self._numbers.get(interface, {})
             changed = tuple((place, value) for place, value in numbers.items() if last.get(place) != value)
             self._numbers[interface] = numbers
-            if tape.is_new((interface, command), count) or changed:
-                line = Statistics(at, took, interface=interface, command="numbers", count=count, numbers=changed)
-                tape.file.write(line)
-        return result
+            if self._tape.is_new((interface, "numbers"), count) or changed:
+                self._tape.file.write(
+                    lines.Statistics(at, took, interface=interface, command="numbers", count=count, numbers=changed)
+                )
+        return memory
+
+    def close(self) -> None:
+        self._below.close()
+
+    def _call(
+        self,
+        command: Literal["count", "names", "numbers"],
+        interface: str,
+        function: Callable[..., _T],
+        *arguments: Any,
+    ) -> tuple[_T, float, float]:
+        """The answer, when it was asked for, and the seconds that it took; an error is written down."""
+        tape = self._tape
+        at, since = tape.at, time.perf_counter()
+        try:
+            answer = function(*arguments)
+        except OSError as error:
+            took = tape.spent("ethtool", since)
+            if tape.is_new((interface, command), error_name(error)):
+                tape.file.write(
+                    lines.Statistics(at, took, interface=interface, command=command, error=error_name(error))
+                )
+            raise
+        return answer, at, tape.spent("ethtool", since)

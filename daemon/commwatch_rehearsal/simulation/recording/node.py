@@ -7,7 +7,7 @@ import os
 import time
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
@@ -16,7 +16,7 @@ from commwatch.errors import ConfigError
 from commwatch.sources import files
 from commwatch_rehearsal.simulation.recording.file import Recording, read_recording
 from commwatch_rehearsal.simulation.recording.lines import File, Folder, Root
-from commwatch_rehearsal.simulation.tree.writer import TreeWriter
+from commwatch_rehearsal.simulation.tree.writer import Entry, Link, TreeWriter
 
 if TYPE_CHECKING:
     from commwatch_rehearsal.simulation.recording.faulty_parts import FaultyParts
@@ -141,7 +141,8 @@ class _Tree:
 
     def __init__(self, node: RecordedNode, name: Root, root: Path, only_missing: bool) -> None:
         self._node = node
-        self._writer = TreeWriter(root, only_missing)
+        self._writer = TreeWriter(root)
+        self._only_missing = only_missing
         self._root = root
         self._real = os.path.realpath(root)
         self._changes: list[tuple[float, File | Folder]] = []
@@ -155,42 +156,40 @@ class _Tree:
                     contents[one.path].add(one.at, one)
         self._changes.sort(key=lambda one: one[0])
         self._next = 0
-        self._entries: dict[str, dict[str, str]] = {}
-        self._errors: dict[str, int] = {}
-        """By path below the root."""
-        self._known: set[str] = set()
-        """Files that were read."""
-        self._remove_layer: Callable[[], None] | None = None
+        self._entries: dict[str, Mapping[str, str]] = {}
+        """The last answer of each folder."""
+        self._folders: dict[str, Entry] = {}
+        """Folders and links, without faults."""
         self._files: dict[str, File] = {}
         """The last answer of each file, without faults."""
+        self._errors: dict[str, int] = {}
+        """By path below the root."""
+        self._remove_layer: Callable[[], None] | None = None
         self._faults = None if node.faults is None else node.faults.files(node, name, contents)
-        self._hidden: frozenset[str] = frozenset()
-        """Paths that a fault takes away."""
 
     def write(self) -> None:
-        """Make everything that has changed up to now."""
+        """Make everything as it is now."""
         moment = self._node.moment
         if self._next and moment < self._changes[self._next - 1][0]:
             self._next = 0  # it has begun again
-        if self._faults is not None:
-            self._hide(self._faults.update(self._files))
-        latest: dict[str, File | Folder] = {}
         while self._next < len(self._changes) and self._changes[self._next][0] <= moment:
             one = self._changes[self._next][1]
-            latest[one.path] = one
+            if isinstance(one, File):
+                self._files[one.path] = one
+            else:
+                self._take(one)
             self._next += 1
-        os.makedirs(self._root, exist_ok=True)
-        for path, one in sorted(latest.items()):
-            if isinstance(one, Folder):
-                self._put_folder(path, one.entries)
-                self._put_names(path, one.files)
-        changed = {path: one for path, one in latest.items() if isinstance(one, File)}
-        self._files |= changed
+        folders, answers = self._folders, self._files
         if self._faults is not None:
-            changed = self._faults.laid_on(self._files, changed)
-        for path, one in changed.items():
-            if not self._is_hidden(path):
-                self._put_file(path, one)
+            folders, answers = self._faults.laid_on(folders, answers)
+        there = {path: one for path, one in answers.items() if one.error not in _ABSENT}
+        self._errors = {path: getattr(errno, one.error, errno.EIO) for path, one in there.items() if one.error}
+        os.makedirs(self._root, exist_ok=True)
+        tree = {**folders, **{path: one.content for path, one in there.items()}}
+        if self._only_missing:
+            self._writer.write_missing(tree)
+        else:
+            self._writer.write(tree)
         if self._errors and self._remove_layer is None:
             self._remove_layer = files.put_beneath(self._layer)
 
@@ -200,61 +199,42 @@ class _Tree:
             self._remove_layer()
             self._remove_layer = None
 
-    def _hide(self, paths: frozenset[str]) -> None:
-        """Take away what a fault takes away, and make again what it gives back."""
-        if paths == self._hidden:
+    def _take(self, one: Folder) -> None:
+        """The folders, links and files of a folder as they are from now on."""
+        below = f"{one.path}/" if one.path else ""
+        before, now = self._entries.get(one.path, {}), one.entries or {}
+        self._entries[one.path] = now
+        for name, to in before.items():
+            if now.get(name) != to:
+                self._drop(f"{below}{name}")
+        if one.entries is None:
+            self._drop(one.path)
             return
-        self._next = 0
-        self._hidden = paths
-        self._writer.remove(*paths)
-
-    def _is_hidden(self, path: str) -> bool:
-        return any(path == one or path.startswith(f"{one}/") for one in self._hidden)
-
-    def _put_folder(self, path: str, entries: dict[str, str] | None) -> None:
-        if self._is_hidden(path):
-            return
-        before = self._entries.get(path, {})
-        below = f"{path}/" if path else ""
-        now = {name: to for name, to in (entries or {}).items() if f"{below}{name}" not in self._hidden}
-        self._entries[path] = now
-        self._writer.remove(*(f"{below}{name}" for name, to in before.items() if now.get(name) != to))
-        if entries is None:
-            self._writer.remove(path)
-            return
-        os.makedirs(self._root / path, exist_ok=True)
+        if one.path:
+            self._folders[one.path] = None
         for name, to in now.items():
+            self._folders[f"{below}{name}"] = Link(to) if to else None
             if to:
-                self._writer.link(f"{below}{name}", to)
-            else:
-                os.makedirs(self._root / below / name, exist_ok=True)
+                self._folders.setdefault(to, None)
+        for name in one.files:
+            # It is there and was not read: what it holds is not known.
+            unread = File(one.at, root=one.root, path=f"{below}{name}", error="ENODATA")
+            self._files.setdefault(unread.path, unread)
 
-    def _put_names(self, path: str, names: tuple[str, ...]) -> None:
-        """Files that are there and were not read: what they hold is not known."""
-        for name in names:
-            file = f"{path}/{name}" if path else name
-            if file not in self._known and not self._is_hidden(file):
-                self._writer.put(file, "", end="")
-                self._errors[file] = errno.ENODATA
-
-    def _put_file(self, path: str, one: File) -> None:
-        self._errors.pop(path, None)
-        self._known.add(path)
-        if one.error in _ABSENT:
-            self._writer.unlink(path)
-            return
-        self._writer.put(path, one.content, end="")
-        if one.error:
-            self._errors[path] = getattr(errno, one.error, errno.EIO)
+    def _drop(self, path: str) -> None:
+        """Forget a folder or a link, and what is beneath."""
+        for known in (self._folders, self._files):
+            for one in [one for one in known if one == path or one.startswith(f"{path}/")]:
+                del known[one]
 
     def _layer(self, below: files.Reading) -> files.Reading:
-        real, errors = f"{self._real}/", self._errors
+        real = f"{self._real}/"
 
         def read(path: str, most_bytes: int) -> bytes:
-            if errors:
+            if self._errors:
                 folder, _, name = path.rpartition("/")
                 place = f"{os.path.realpath(folder)}/{name}"
-                if place.startswith(real) and (number := errors.get(place[len(real) :])) is not None:
+                if place.startswith(real) and (number := self._errors.get(place[len(real) :])) is not None:
                     raise OSError(number, os.strerror(number), path)
             return below(path, most_bytes)
 

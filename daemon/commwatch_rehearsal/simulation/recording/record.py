@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from commwatch.node.topology.sysfs import read_sysfs
 from commwatch.readings import SourceUnavailable
 from commwatch.sources import kernel_log
 from commwatch.sources.base import Origin, Source
+from commwatch.sources.ethtool.abi import Statistics, StatisticsCalls
 from commwatch.sources.presence import is_virtual
 from commwatch.workers.sources import READERS, ReaderRow
 from commwatch.workers.wire import Cadence
@@ -208,5 +208,5 @@ def _readers(
     return found
 
 
-def _ethtool(below: Callable[[], Callable[..., object]] | None, tape: Tape) -> RecordingEthtool:
-    return RecordingEthtool(fcntl.ioctl if below is None else below(), tape)
+def _ethtool(below: Callable[[], Statistics] | None, tape: Tape) -> RecordingEthtool:
+    return RecordingEthtool(StatisticsCalls() if below is None else below(), tape)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from commwatch_rehearsal.simulation.hardware import Hardware
 from commwatch_rehearsal.simulation.presets.parts import Preset, RdmaPort
-from commwatch_rehearsal.simulation.rdma import PortStretch, RdmaPortState
+from commwatch_rehearsal.simulation.rdma import PortCondition
 from commwatch_rehearsal.simulation.tree.pci import pci_folder
-from commwatch_rehearsal.simulation.tree.writer import TreeWriter
+from commwatch_rehearsal.simulation.tree.writer import Entry, Link, Tree
 
 _ADAPTERS = {
     0x1017: ("16.35.4030", "MT_0000000012"),
@@ -28,74 +28,43 @@ _RATE_WHEN_DOWN = {"InfiniBand": "10 Gb/sec (4X SDR)", "Ethernet": "40 Gb/sec (4
 """The mlx5 driver's rate of a port that is down."""
 
 
-class InfinibandPart:
+def infiniband_tree(hardware: Hardware, time: float) -> Tree:
     """``/sys/class/infiniband``: the RDMA devices of the preset with their ports and counters."""
-
-    def __init__(self, preset: Preset) -> None:
-        self._preset = preset
-        self._homes = {
-            port.device: f"{pci_folder(preset, port.pci_address)}/infiniband/{port.device}"
-            for port in preset.rdma_ports
+    tree: dict[str, Entry] = {}
+    for condition in hardware.epoch(time).rdma_ports:
+        port = condition.port
+        device = pci_folder(hardware.preset, port.pci_address)
+        home = f"{device}/infiniband/{port.device}"
+        files = dict(_device_files(hardware.preset, port))
+        files |= {f"ports/{port.port}/{name}": content for name, content in _port_files(condition)}
+        files[f"ports/{port.port}/hw_counters/lifespan"] = str(_LIFESPAN_MILLISECONDS)
+        tree |= {f"{home}/{name}": f"{content}\n" for name, content in files.items()}
+        tree |= {
+            f"{home}/ports/{port.port}/{path}": f"{count}\n" if condition.readable else None
+            for path, count in condition.counts(time)
         }
-        self._hardware: Hardware | None = None
-        self._ports: list[tuple[RdmaPortState, str]] = []
-        self._seen: dict[str, PortStretch] = {}
-
-    def update(self, writer: TreeWriter, hardware: Hardware, time: float) -> None:
-        """Bring the files up to date: constant ones only when something changed."""
-        if hardware is not self._hardware:
-            self._hardware, self._seen = hardware, {}
-            self._ports = [
-                (RdmaPortState(hardware, port), f"{self._homes[port.device]}/ports/{port.port}")
-                for port in self._preset.rdma_ports
-            ]
-            self._write_devices(writer)
-        for state, folder in self._ports:
-            stretch = state.stretch(time)
-            if self._seen.get(folder) is not stretch:
-                self._seen[folder] = stretch
-                _write_resting(writer, state, folder, stretch)
-            if stretch.readable:
-                for path, counter in stretch.moving:
-                    writer.put(f"{folder}/{path}", str(state.value(counter, time)))
-
-    def _write_devices(self, writer: TreeWriter) -> None:
-        for device, home in self._homes.items():
-            address = next(port.pci_address for port in self._preset.rdma_ports if port.device == device)
-            identity = next(one.device_id for one in self._preset.devices if one.address == address)
-            firmware, board = _ADAPTERS.get(identity, ("0.0.0", "MT_0000000000"))
-            guid = 0x0C42A10300000000 | zlib.crc32(f"{self._preset.name} {device}".encode())
-            for name, content in (
-                ("node_type", "1: CA"),
-                ("node_desc", f"simulated {device}"),
-                ("node_guid", _guid(guid)),
-                ("sys_image_guid", _guid(guid)),
-                ("fw_ver", firmware),
-                ("hca_type", f"MT{identity}"),
-                ("board_id", board),
-                ("hw_rev", "0"),
-            ):
-                writer.put(f"{home}/{name}", content)
-            writer.link(f"class/infiniband/{device}", home)
-            writer.link(f"{home}/device", pci_folder(self._preset, address))
+        tree |= {f"class/infiniband/{port.device}": Link(home), f"{home}/device": Link(device)}
+    return tree
 
 
-def _write_resting(writer: TreeWriter, state: RdmaPortState, folder: str, stretch: PortStretch) -> None:
-    """All but the counters that move."""
-    for name, content in _port_files(state.port, stretch.up, stretch.set_up):
-        writer.put(f"{folder}/{name}", content)
-    writer.put(f"{folder}/hw_counters/lifespan", str(_LIFESPAN_MILLISECONDS))
-    if stretch.readable:
-        for path, count in stretch.resting.items():
-            writer.put(f"{folder}/{path}", str(count))
-    else:
-        for path in (*stretch.resting, *(path for path, _ in stretch.moving)):
-            writer.obstruct(f"{folder}/{path}")
+def _device_files(preset: Preset, port: RdmaPort) -> Iterator[tuple[str, str]]:
+    identity = next(one.device_id for one in preset.devices if one.address == port.pci_address)
+    firmware, board = _ADAPTERS.get(identity, ("0.0.0", "MT_0000000000"))
+    guid = 0x0C42A10300000000 | zlib.crc32(f"{preset.name} {port.device}".encode())
+    yield "node_type", "1: CA"
+    yield "node_desc", f"simulated {port.device}"
+    yield "node_guid", _guid(guid)
+    yield "sys_image_guid", _guid(guid)
+    yield "fw_ver", firmware
+    yield "hca_type", f"MT{identity}"
+    yield "board_id", board
+    yield "hw_rev", "0"
 
 
-def _port_files(port: RdmaPort, up: bool, set_up: bool) -> Iterator[tuple[str, str]]:
+def _port_files(condition: PortCondition) -> Iterator[tuple[str, str]]:
+    port, up = condition.port, condition.up
     infiniband = port.link_layer == "InfiniBand"
-    active = up and (set_up or not infiniband)
+    active = up and (condition.set_up or not infiniband)
     lid = zlib.crc32(f"{port.device}/{port.port}".encode()) % 0xBF00 + 2 if active else _NO_LID
     yield "state", "4: ACTIVE" if active else "2: INIT" if up else "1: DOWN"
     yield "phys_state", "5: LinkUp" if up else "2: Polling" if infiniband else "3: Disabled"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
 
 from commwatch_rehearsal.simulation.hardware import Hardware
-from commwatch_rehearsal.simulation.presets.parts import EthernetInterface, Preset
+from commwatch_rehearsal.simulation.presets.parts import EthernetInterface
 from commwatch_rehearsal.simulation.tree.pci import pci_folder
-from commwatch_rehearsal.simulation.tree.writer import TreeWriter
+from commwatch_rehearsal.simulation.tree.writer import Entry, Link, Tree
 
 _MEAN_PACKET_BYTES = 900
 _RESTING = (
@@ -18,46 +17,37 @@ _RESTING = (
     "tx_window_errors",
 )  # fmt: skip
 """Statistics of the kernel that no fault moves."""
-_Way: TypeAlias = Literal["rx", "tx"]
-_WAYS: Final[tuple[_Way, ...]] = ("rx", "tx")
 _ETHERNET, _LOOPBACK = 1, 772
 """ARPHRD_ETHER and ARPHRD_LOOPBACK of linux/if_arp.h."""
 
 
-class NetworkPart:
+def network_tree(hardware: Hardware, time: float) -> Tree:
     """``/sys/class/net``: the interfaces of the preset, their bonds and the loopback."""
+    tree: dict[str, Entry] = {}
+    bonds: dict[str, list[EthernetInterface]] = {}
+    for interface in hardware.preset.interfaces:
+        device = pci_folder(hardware.preset, interface.pci_address)
+        home = f"{device}/net/{interface.name}"
+        tree |= _interface(interface.name, home, _interface_files(interface, hardware, time))
+        tree[f"{home}/device"] = Link(device)
+        if interface.bond:
+            tree[f"{home}/master"] = Link(f"devices/virtual/net/{interface.bond}")
+            bonds.setdefault(interface.bond, []).append(interface)
+    for bond, members in bonds.items():
+        tree |= _interface(bond, f"devices/virtual/net/{bond}", _bond_files(members, hardware, time))
+    return {**tree, **_interface("lo", "devices/virtual/net/lo", _LOOPBACK_FILES.items())}
 
-    def __init__(self, preset: Preset) -> None:
-        self._homes = []
-        for interface in preset.interfaces:
-            device = pci_folder(preset, interface.pci_address)
-            self._homes.append((interface, device, f"{device}/net/{interface.name}"))
-        self._bonds: dict[str, list[EthernetInterface]] = {}
-        for interface in preset.interfaces:
-            if interface.bond:
-                self._bonds.setdefault(interface.bond, []).append(interface)
 
-    def update(self, writer: TreeWriter, hardware: Hardware, time: float) -> None:
-        """Bring the files up to date."""
-        for interface, device, home in self._homes:
-            for name, content in _interface_files(interface, hardware, time):
-                writer.put(f"{home}/{name}", content)
-            writer.link(f"class/net/{interface.name}", home)
-            writer.link(f"{home}/device", device)
-            if interface.bond:
-                writer.link(f"{home}/master", f"devices/virtual/net/{interface.bond}")
-        for bond, members in self._bonds.items():
-            home = f"devices/virtual/net/{bond}"
-            for name, content in _bond_files(members, hardware, time):
-                writer.put(f"{home}/{name}", content)
-            writer.link(f"class/net/{bond}", home)
-        for name, content in _LOOPBACK_FILES.items():
-            writer.put(f"devices/virtual/net/lo/{name}", content)
-        writer.link("class/net/lo", "devices/virtual/net/lo")
+def _interface(name: str, home: str, files: Iterable[tuple[str, str]]) -> Tree:
+    return {
+        **{f"{home}/{file}": f"{content}\n" for file, content in files},
+        f"class/net/{name}": Link(home),
+    }
 
 
 def _interface_files(interface: EthernetInterface, hardware: Hardware, time: float) -> Iterator[tuple[str, str]]:
-    up = hardware.ethernet_up(interface.name, time)
+    condition = hardware.epoch(time).interfaces[interface.name]
+    up = condition.up
     yield "type", str(_ETHERNET)
     yield "carrier", str(int(up))
     changes = hardware.carrier_changes(interface.name, time)
@@ -66,12 +56,13 @@ def _interface_files(interface: EthernetInterface, hardware: Hardware, time: flo
     yield "operstate", "up" if up else "down"
     yield "speed", str(interface.speed_megabits_per_second if up else -1)
     yield "mtu", str(interface.mtu)
-    yield from _statistics({way: hardware.ethernet_bytes(interface.name, way, time) for way in _WAYS})
+    yield from _statistics(rx=int(condition.received.bytes_at(time)), tx=int(condition.sent.bytes_at(time)))
 
 
 def _bond_files(members: Sequence[EthernetInterface], hardware: Hardware, time: float) -> Iterator[tuple[str, str]]:
     """A bond has the traffic and the speed of its members that are up, and a carrier while one of them is."""
-    up = [member for member in members if hardware.ethernet_up(member.name, time)]
+    conditions = [hardware.epoch(time).interfaces[member.name] for member in members]
+    up = [member for member, condition in zip(members, conditions, strict=True) if condition.up]
     yield "type", str(_ETHERNET)
     yield "bonding/mode", "802.3ad 4"
     yield "bonding/slaves", " ".join(member.name for member in members)
@@ -82,12 +73,13 @@ def _bond_files(members: Sequence[EthernetInterface], hardware: Hardware, time: 
     yield "speed", str(sum(member.speed_megabits_per_second for member in up) or -1)
     yield "mtu", str(min(member.mtu for member in members))
     yield from _statistics(
-        {way: sum(hardware.ethernet_bytes(member.name, way, time) for member in members) for way in _WAYS}
+        rx=sum(int(one.received.bytes_at(time)) for one in conditions),
+        tx=sum(int(one.sent.bytes_at(time)) for one in conditions),
     )
 
 
-def _statistics(moved: Mapping[_Way, int]) -> Iterator[tuple[str, str]]:
-    for way, count in moved.items():
+def _statistics(*, rx: int, tx: int) -> Iterator[tuple[str, str]]:
+    for way, count in (("rx", rx), ("tx", tx)):
         yield f"statistics/{way}_bytes", str(count)
         yield f"statistics/{way}_packets", str(count // _MEAN_PACKET_BYTES)
     for name in _RESTING:
@@ -101,5 +93,5 @@ _LOOPBACK_FILES = {
     "carrier_down_count": "0",
     "operstate": "unknown",
     "mtu": "65536",
-    **dict(_statistics({"rx": 0, "tx": 0})),
+    **dict(_statistics(rx=0, tx=0)),
 }

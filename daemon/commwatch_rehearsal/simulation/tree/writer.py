@@ -3,7 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+
+class Link(NamedTuple):
+    """A symbolic link."""
+
+    to: str
+    """A folder of the same tree."""
+
+
+Entry: TypeAlias = str | Link | None
+"""The content of a file, each character a byte (ISO 8859-1); a link; None: a folder, which is not to be read."""
+Tree: TypeAlias = Mapping[str, Entry]
+"""By path from the root; the folders on the way to a file are there without an entry."""
 
 
 class TreeWriter:
@@ -15,92 +31,73 @@ class TreeWriter:
 
     Args:
         root: the folder; it is made where it is not there.
-        only_missing: leave alone what is there: another process keeps it up to date.
+        left: paths that an earlier process may have left; they go where the first tree lacks them.
     """
 
-    def __init__(self, root: Path, only_missing: bool = False) -> None:
+    def __init__(self, root: Path, left: Iterable[str] = ()) -> None:
         self.root = root
-        self._only_missing = only_missing
-        self._written: dict[str, str] = {}
-        self._folders: set[str] = set()
+        self._left = set(left)
+        self._written: Tree = {}
 
-    def put(self, path: str, content: str, end: str = "\n") -> None:
-        """Give a file this content.
+    def write(self, tree: Tree) -> None:
+        """Make the entries of a tree, and take away those of the tree before it that it lacks."""
+        before = self._written
+        gone = (self._left | before.keys()) - tree.keys()
+        for path in gone:
+            self._remove(f"{self.root}/{path}")
+        beneath = tuple(f"{path}/" for path in gone)
+        for path, entry in tree.items():
+            if path not in before or before[path] != entry or path.startswith(beneath):
+                self._put(f"{self.root}/{path}", entry, before.get(path))
+        self._left, self._written = set(), dict(tree)
 
-        Args:
-            path: relative to the root.
-            content: text; each character is a byte (ISO 8859-1).
-            end: what follows it in the file.
-        """
-        before = self._written.get(path)
-        if before == content:
-            return
-        target = f"{self.root}/{path}"
-        data = f"{content}{end}".encode("latin-1")
-        if self._only_missing:
-            if not os.path.lexists(target):
-                self._create(target, data)
-        else:
-            self._overwrite(target, data, None if before is None else len(before) + len(end))
-        self._written[path] = content
+    def write_missing(self, tree: Tree) -> None:
+        """Make those entries of a tree that are not there: another process keeps the others up to date."""
+        for path, entry in tree.items():
+            target = f"{self.root}/{path}"
+            if os.path.lexists(target):
+                continue
+            if isinstance(entry, Link):
+                self._link(target, f"{self.root}/{entry.to}")
+            elif entry is not None:
+                self._create(target, entry.encode("latin-1"))
+            else:
+                with suppress(FileExistsError):  # another process was faster, and made a file
+                    os.makedirs(target)
 
-    def link(self, path: str, to: str) -> None:
-        """Make a symbolic link to a folder of the tree, and the folder where it is not there."""
-        if self._written.get(path) == to:
-            return
-        link, target = f"{self.root}/{path}", f"{self.root}/{to}"
-        for folder in (target, os.path.dirname(link)):
-            self._make_folder(folder)
-        text = os.path.relpath(target, os.path.dirname(link))
+    def _put(self, target: str, entry: Entry, before: Entry) -> None:
+        if isinstance(before, Link):
+            self._remove(target)
+        if isinstance(entry, Link):
+            self._link(target, f"{self.root}/{entry.to}")
+        elif entry is not None:
+            self._overwrite(target, entry.encode("latin-1"), len(before) if isinstance(before, str) else None)
+        elif not os.path.isdir(target):
+            if os.path.exists(target):  # who holds the file open reads nothing from now on
+                os.truncate(target, 0)
+                os.unlink(target)
+            os.makedirs(target, exist_ok=True)
+
+    @staticmethod
+    def _link(link: str, target: str) -> None:
+        folder = os.path.dirname(link)
+        os.makedirs(folder, exist_ok=True)
+        text = os.path.relpath(target, folder)
         try:
             os.symlink(text, link)
         except FileExistsError:
             # From an earlier run, or another process of the same node was faster.
             if os.readlink(link) != text:
                 raise
-        self._written[path] = to
 
-    def obstruct(self, path: str) -> None:
-        """Put a folder in the place of a file: to open it and read fails, and who holds it open reads nothing."""
-        if self._only_missing or self._written.get(path) == "\0":
-            return
-        target = f"{self.root}/{path}"
-        if not os.path.isdir(target):
-            if os.path.exists(target):
-                os.truncate(target, 0)
-                os.unlink(target)
-            os.makedirs(target)
-        self._written[path] = "\0"
+    @staticmethod
+    def _remove(target: str) -> None:
+        if os.path.isdir(target) and not os.path.islink(target):
+            import shutil  # with three libraries of compression; most nodes never lose a device
 
-    def remove(self, *paths: str) -> None:
-        """Remove folders with all they hold, and links."""
-        if self._only_missing:
-            return
-        import shutil  # with three libraries of compression; most nodes never lose a device
-
-        for path in paths:
-            target = f"{self.root}/{path}"
-            if os.path.islink(target):
-                os.unlink(target)
-            else:
-                shutil.rmtree(target, ignore_errors=True)
-        beneath = tuple(f"{path}/" for path in paths)
-        self._written = {
-            path: content
-            for path, content in self._written.items()
-            if path not in paths and not path.startswith(beneath)
-        }
-        self._folders.clear()
-
-    def unlink(self, path: str) -> None:
-        if not self._only_missing:
-            Path(f"{self.root}/{path}").unlink(missing_ok=True)
-            self._written.pop(path, None)
-
-    def _make_folder(self, folder: str) -> None:
-        if folder not in self._folders:
-            os.makedirs(folder, exist_ok=True)
-            self._folders.add(folder)
+            shutil.rmtree(target, ignore_errors=True)
+        else:
+            Path(target).unlink(missing_ok=True)
 
     def _overwrite(self, target: str, data: bytes, length_before: int | None) -> None:
         try:
@@ -108,7 +105,7 @@ class TreeWriter:
         except FileNotFoundError:
             self._create(target, data)
             return
-        except IsADirectoryError:  # it was obstructed
+        except IsADirectoryError:  # it was a folder
             os.rmdir(target)
             self._create(target, data)
             return
@@ -120,7 +117,7 @@ class TreeWriter:
             os.close(descriptor)
 
     def _create(self, target: str, data: bytes) -> None:
-        self._make_folder(os.path.dirname(target))
+        os.makedirs(os.path.dirname(target), exist_ok=True)
         # Beside the tree, not in it, so that no reader meets it; the process id keeps writers apart.
         draft = f"{self.root}/.draft-{os.getpid()}"
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
