@@ -27,7 +27,6 @@ CHOSEN = {
         "h100x8ndr",
         ({"fault": "p2p_broken", "gpu": "1", "at": "720s"}, {"fault": "p2p_broken", "gpu": "6", "at": "720s"}),
     ),
-    "a slow pair": ("a100x4", ({"fault": "slow_pair", "gpu": "0", "peer": "2", "bandwidth": "0.4", "at": "720s"},)),
 }
 """Preset and faults of which something was found otherwise under other addresses, before that was corrected."""
 BUILT_ON, KEPT_ASIDE = 4_000_001, 4_000_002
