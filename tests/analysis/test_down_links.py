@@ -198,6 +198,7 @@ def test_links_of_a_gpu_that_is_gone_are_its_own_by_what_its_peers_say() -> None
             ends[first], ends[second] = ("gpu", *second), ("gpu", *first)
     down = [link for link, far in ends.items() if far[1] == names[0]]
 
-    assert told(faults(ends.keys(), down, ends)) == [
-        f"gpu/{names[0]}: 12 links of other GPUs that lead to it are inactive"
-    ]
+    found = faults(ends.keys(), down, ends)
+
+    assert told(found) == [f"gpu/{names[0]}: 12 links of other GPUs that lead to it are inactive"]
+    assert found[0].component.parts == {names[0], *(f"{gpu}/nvlink/{number}" for gpu, number in down)}

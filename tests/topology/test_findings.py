@@ -44,6 +44,18 @@ def test_pairs_behind_separate_switches_are_named_with_what_to_choose(tmp_path: 
     assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in finding.meaning
 
 
+def test_indexes_out_of_pci_order_are_not_given_as_numbers_for_cuda(tmp_path: Path) -> None:
+    """CUDA counts by PCI address: under the driver's numbers it would take other GPUs."""
+    rtx3090x4(tmp_path)
+
+    finding = one(
+        found(tmp_path, *(gpu(place, address) for place, address in enumerate(CARDS[2:] + CARDS[:2]))), "gpu_groups"
+    )
+
+    assert finding.text.startswith("GPU0 and GPU1 share a PCIe switch (PIX); GPU2 and GPU3 share a PCIe switch (PIX).")
+    assert finding.meaning.endswith("For 2-GPU jobs choose GPUs of one group.")
+
+
 def test_bridged_pairs_are_groups_too(tmp_path: Path) -> None:
     """Two pairs joined by NVLink bridges over separate host bridges; the pairs' missing links are named as uneven."""
     two_sockets(tmp_path)

@@ -95,6 +95,16 @@ def test_a_pair_under_one_switch_that_is_the_slow_one_is_told(tmp_path: Path) ->
     assert told.meaning.startswith("Train on 0,2 rather than 0,1: CUDA_VISIBLE_DEVICES=0,2")
 
 
+def test_indexes_out_of_pci_order_are_not_given_as_numbers_for_cuda(tmp_path: Path) -> None:
+    """CUDA counts by PCI address: under the driver's numbers it would take other GPUs."""
+    rtx3090x4(tmp_path)
+    found = topology(tmp_path, driver(*(gpu(place, address) for place, address in enumerate(CARDS[2:] + CARDS[:2]))))
+
+    (told,) = contradictions(found, PIX_SLOW)
+
+    assert told.meaning.startswith("Train on GPU0-GPU2 rather than on GPU0-GPU1. Look at")
+
+
 def test_the_advice_of_the_topology_gives_way_to_the_measurement(tmp_path: Path) -> None:
     """Two findings must not recommend opposite pairs."""
     found = cards(tmp_path)

@@ -20,18 +20,19 @@ FOUR = ("0000:17:00.0", "0000:18:00.0", "0000:97:00.0", "0000:98:00.0")
 AMD = Cpu("amd", 0x19, 1)
 
 
-def mesh(down: Sequence[tuple[int, int]] = (), version: str = "3.0") -> list[Gpu]:
-    """Four GPUs with four links from each to each other; of a link that is down no far end is known.
+def mesh(down: Sequence[tuple[int, int]] = (), version: str = "3.0", *, is_kept: bool = False) -> list[Gpu]:
+    """Four GPUs with four links from each to each other.
 
     Args:
         down: GPU and link number of the ends that are down.
         version: of all links.
+        is_kept: whether the far end of a link that is down is known.
     """
     found = []
     for place, address in enumerate(FOUR):
         others = [one for one in FOUR if one != address]
         ends = [
-            NvLink(number, 0, version)
+            NvLink(number, 0, version, *(("gpu", others[number // 4]) if is_kept else ()))
             if (place, number) in down
             else NvLink(number, 1, version, "gpu", others[number // 4])
             for number in range(12)
@@ -103,7 +104,7 @@ def test_an_expected_link_that_is_down_counts(tmp_path: Path) -> None:
     found = topology(tmp_path, driver(*mesh(down=[(0, 0), (1, 0)])))
 
     unlearned = gpu_paths(found, FOUR)
-    learned = gpu_paths(found, FOUR, dict.fromkeys(FOUR, 12))
+    learned = gpu_paths(found, FOUR, dict.fromkeys(FOUR, frozenset(range(12))))
 
     assert unlearned is not None
     assert learned is not None
@@ -117,7 +118,7 @@ def test_a_gpu_without_any_link_left_is_expected_to_have_them_all(tmp_path: Path
     down = [(0, number) for number in range(12)] + [(place, number) for place in (1, 2, 3) for number in range(4)]
     found = topology(tmp_path, driver(*mesh(down=down)))
 
-    paths = gpu_paths(found, FOUR, dict.fromkeys(FOUR, 12))
+    paths = gpu_paths(found, FOUR, dict.fromkeys(FOUR, frozenset(range(12))))
 
     assert paths is not None
     assert [paths.between(0, other).nvlinks for other in (1, 2, 3)] == [4, 4, 4]  # type: ignore[union-attr]
@@ -129,11 +130,29 @@ def test_missing_links_that_could_lead_anywhere_count_nowhere(tmp_path: Path) ->
     hgx(tmp_path)
     found = topology(tmp_path, driver(*mesh(down=[(0, 0), (1, 0), (2, 11), (3, 11)])))
 
-    paths = gpu_paths(found, FOUR, dict.fromkeys(FOUR, 12))
+    paths = gpu_paths(found, FOUR, dict.fromkeys(FOUR, frozenset(range(12))))
 
     assert paths is not None
     assert paths.between(0, 1).nvlinks == 3  # type: ignore[union-attr]
     assert paths.between(0, 2).nvlinks == 4  # type: ignore[union-attr]
+
+
+def test_links_that_are_down_count_where_they_are_known_to_have_led(tmp_path: Path) -> None:
+    """Links of two pairs of GPUs, or all of two GPUs; one that nobody expects does not."""
+    hgx(tmp_path)
+    two_links = [(0, 0), (1, 0), (2, 11), (3, 11)]
+    two_gpus = [(place, link) for place in (0, 1) for link in range(12)] + [
+        (place, link) for place in (2, 3) for link in range(8)
+    ]
+    for down in (two_links, two_gpus):
+        found = topology(tmp_path, driver(*mesh(down, is_kept=True)))
+        expected, accepted = (
+            gpu_paths(found, FOUR, dict.fromkeys(FOUR, frozenset(range(12)) - gone)) for gone in (frozenset[int](), {0})
+        )
+        assert expected is not None
+        assert accepted is not None
+        assert {reach.label for reach in expected.pairs.values()} == {"NV4"}
+        assert accepted.between(0, 1).label == "NV3"  # type: ignore[union-attr]
 
 
 def test_missing_links_to_switches_count(tmp_path: Path) -> None:
@@ -143,7 +162,7 @@ def test_missing_links_to_switches_count(tmp_path: Path) -> None:
     dead = gpu(1, FOUR[1], links(18, kind="", state=0, version="4.0"))
     found = topology(tmp_path, driver(gpus[0], dead, *gpus[2:]))
 
-    paths = gpu_paths(found, FOUR, dict.fromkeys(FOUR, 18))
+    paths = gpu_paths(found, FOUR, dict.fromkeys(FOUR, frozenset(range(18))))
 
     assert paths is not None
     assert paths.between(0, 1).label == "NV18"  # type: ignore[union-attr]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -153,10 +152,13 @@ class ProbeNode:
                 return None
         return build_topology(self._tree[1], stored_driver(self._store))
 
-    def _expected_links(self) -> Counter[str]:
-        """NVLinks that each GPU should have, by PCI address, as the inventory has learned."""
+    def _expected_links(self) -> Mapping[str, Set[int]]:
+        """Numbers of the NVLinks that each GPU should have, by PCI address, as the inventory has learned."""
+        links: dict[str, set[int]] = {}
         with node_at(self._store.snapshot()) as node:
-            return Counter(link.address for link, _ in node.each(NvLink.expected))
+            for link, _ in node.each(NvLink.expected):
+                links.setdefault(link.address, set()).add(int(link.number))
+        return links
 
     # --- what a cycle would be ---
 

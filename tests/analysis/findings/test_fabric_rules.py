@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import pytest
 
 from support.facts import Numbers, codes_by, facts_of, seen_by
@@ -123,6 +125,21 @@ def test_every_refused_pair_is_accounted_for() -> None:
         ADDRESSES[0],
         ADDRESSES[2],
     ]
+
+
+def test_gpus_that_refuse_alike_are_found_alike() -> None:
+    """Two GPUs that reach none of the others: each with all of them, the pair that they share counts for both."""
+    found = seen_by("nvlink_p2p_refused", facts_of(refused((0, 1), (0, 2), (0, 3), (1, 2), (1, 3))))
+
+    assert [(one.component.key, one.evidence[0].value) for one in found] == [(ADDRESSES[0], 3), (ADDRESSES[1], 3)]
+
+
+def test_a_node_of_which_every_pair_is_refused_is_one_finding() -> None:
+    """No GPU differs from the others, so that none is named."""
+    [match] = seen_by("nvlink_p2p_refused", facts_of(refused(*combinations(range(4), 2))))
+
+    assert (match.component.identity, match.component.parts) == ("node", frozenset(ADDRESSES[:4]))
+    assert [one.value for one in match.evidence] == [6, "not supported"]
 
 
 def test_pairs_that_are_not_wired_to_a_switch_may_refuse() -> None:

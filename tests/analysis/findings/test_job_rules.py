@@ -11,7 +11,7 @@ from commwatch.findings.finding import Match
 from commwatch.findings.register import Incident
 from commwatch.jobs.logs.categories import SIDES
 from support.facts import HOUR, NOW, Numbers, codes_of, facts_of, seen_by, seen_in, shipped
-from support.machines import CARDS, four_cards, merged
+from support.machines import CARDS, four_cards, identities, merged
 from support.passes import in_one_pass
 
 LIMITS = shipped()
@@ -142,6 +142,19 @@ def test_the_rank_for_which_all_others_waited_says_which_gpu() -> None:
     assert parts("none") == set()
     assert len({part.partition("/")[0] for part in found if part.endswith("/nvlink")}) == 1
     assert found != parts("1")
+
+
+def test_a_silent_rank_is_the_gpu_that_cuda_gives_it() -> None:
+    """CUDA counts by PCI address, the driver here from the other end."""
+
+    def lines(count: float) -> Numbers:
+        return {**logs({"timeout": count}), "commwatch_nccl_log_silent_rank_incidents_total": {("0",): count}}
+
+    now = merged(lines(3), identities(CARDS[::-1]))
+    [found] = seen(facts_of(now, history={120.0: lines(0), 60.0: now}))
+
+    assert found.evidence[1].what == "times that only GPU3 was silent"
+    assert f"{CARDS[0]}/nvlink" in found.component.parts
 
 
 def fallbacks(kind: str, *, ago: float = 60.0, more: Numbers | None = None, count: float = 2) -> Facts:

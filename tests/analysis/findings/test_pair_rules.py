@@ -53,6 +53,13 @@ def test_a_pair_below_the_mark_is_slow() -> None:
         assert found.evidence[0].value == pytest.approx(LOW - 0.01)
 
 
+def test_a_pair_stays_itself_under_a_new_numbering() -> None:
+    """Whichever of its GPUs the driver counts first."""
+    for addresses in (CARDS[:2], CARDS[1::-1]):
+        [found] = seen(identities(addresses), matrix({}, others=1e9, ends=2))
+        assert (found.component.identity, found.component.name) == (pair(0, 1), "GPU0-GPU1")
+
+
 def test_the_parts_of_a_pair_are_those_on_its_way() -> None:
     """Over NVSwitches no PCIe, and no other GPU."""
     [found] = seen(four_on_nvswitch(), matrix({(1, 3): 1e9}))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import comb
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Evidence, Match
 from commwatch.findings.rules.components import gpu_of, service_of
+from commwatch.findings.rules.nvlink import of_all_gpus
 from commwatch.findings.rules.rule_set import FindingCode, Rule, RuleSet
+from commwatch.node.down_links import ALL_GPUS_FROM
 from commwatch_exporters.node.model import Gpu, PeerAccess, Service
 from commwatch_exporters.state_words import FABRIC_CONFIGURATIONS, FABRIC_HEALTH, FABRIC_STATES, P2P_STATES, word_of
 
@@ -103,7 +106,8 @@ def services(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 def unreachable(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """GPUs of one NVSwitch fabric that the driver does not let talk over NVLink although their links are there.
 
-    GPUs that are split by MIG have no such status. Refused pairs are laid to the fewest GPUs that account for all.
+    GPUs that are split by MIG have no such status. Refused pairs are laid to the fewest GPUs that account for all, and
+    to the node where every pair is refused.
     """
     wired = {gpu for gpu, links in facts.each(Gpu.nvlink_switch_links) if links}
     refused: dict[frozenset[Gpu], str] = {}
@@ -112,14 +116,22 @@ def unreachable(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             pair = frozenset((access.gpu, access.peer))
             if pair <= wired:
                 refused[pair] = word_of(P2P_STATES, status)
-    while refused:
-        touched = sorted({gpu for pair in refused for gpu in pair}, key=lambda gpu: gpu.address)
-        culprit = max(touched, key=lambda gpu: sum(gpu in pair for pair in refused))
-        mine = {pair: why for pair, why in refused.items() if culprit in pair}
-        refused = {pair: why for pair, why in refused.items() if pair not in mine}
+    if len(wired) >= ALL_GPUS_FROM and len(refused) == comb(len(wired), 2):
         evidence = (
-            Evidence("GPUs that it does not reach over NVLink", len(mine)),
-            Evidence("the driver's reason", ", ".join(sorted(set(mine.values())))),
+            Evidence("pairs of GPUs that do not reach each other over NVLink", len(refused)),
+            Evidence("the driver's reason", ", ".join(sorted(set(refused.values())))),
+        )
+        yield Match("nvlink_p2p_refused", of_all_gpus("", frozenset(gpu.address for gpu in wired)), evidence)
+        return
+    unexplained = set(refused)
+    while unexplained:
+        touched = sorted({gpu for pair in unexplained for gpu in pair}, key=lambda gpu: gpu.address)
+        culprit = max(touched, key=lambda gpu: sum(gpu in pair for pair in unexplained))
+        unexplained = {pair for pair in unexplained if culprit not in pair}
+        reasons = [why for pair, why in refused.items() if culprit in pair]
+        evidence = (
+            Evidence("GPUs that it does not reach over NVLink", len(reasons)),
+            Evidence("the driver's reason", ", ".join(sorted(set(reasons)))),
         )
         yield Match("nvlink_p2p_refused", gpu_of(culprit), evidence)
 

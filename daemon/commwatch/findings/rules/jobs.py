@@ -63,10 +63,18 @@ def waiting(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             parts: frozenset[str] = frozenset()
             evidence = [Evidence("errors in the last hour", count)]
             if category == "timeout":
-                silent = {rank.number: times for rank, times in facts.rises(SilentRank.incidents, HOUR)}
+                silent = _silent_gpus(facts)
                 evidence += [Evidence(f"times that only GPU{gpu} was silent", times) for gpu, times in silent.items()]
                 parts = _of_gpus(facts, silent)
             yield Match("nccl_timeouts", _component(category, parts), tuple(evidence))
+
+
+def _silent_gpus(facts: Facts) -> dict[str, float]:
+    """How often one GPU alone was silent, by its NVML index: ranks have the numbers of CUDA, in PCI order."""
+    gpus = facts.derived(ways_of).gpus
+    by_rank = dict(enumerate(sorted(gpus, key=gpus.__getitem__)))
+    silent = facts.rises(SilentRank.incidents, HOUR)
+    return {by_rank.get(int(rank.number), rank.number): times for rank, times in silent}
 
 
 def _of_gpus(facts: Facts, indexes: Iterable[str]) -> frozenset[str]:

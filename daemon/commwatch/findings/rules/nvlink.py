@@ -38,7 +38,7 @@ def down(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
         words = word_of(NVLINK_STATES, max(states[one] for one in fault.links))
         evidence: tuple[Evidence, ...] = (Evidence("link state", words),)
         link = expected[fault.links[0]]
-        far = {by_nvlink(*one) for one in fault.links if one[0] != link.address}
+        far = {by_nvlink(*one) for one in fault.links if one[0] != fault.place}
         if fault.kind == "link":
             ends = [f"; its other end is link {number} of {address}" for address, number in fault.links[1:]]
             component = _with_parts(link_at_switch(link, fault.switch), far)

@@ -39,7 +39,7 @@ class _Pair:
     def component(self, ways: GpuWays) -> Component:
         """The pair with the parts on its way."""
         name = "-".join(f"GPU{index}" for index in self.indexes)
-        return Component("pair", "-".join(self.addresses), name, ways.pair(self.addresses[0], self.addresses[1]))
+        return Component("pair", "-".join(sorted(self.addresses)), name, ways.pair(*self.addresses))
 
 
 def _pairs(facts: Facts) -> tuple[_Pair, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import combinations
 from types import MappingProxyType
@@ -79,15 +79,15 @@ class GpuPaths:
 
 
 def gpu_paths(
-    node: Topology, addresses: Sequence[str], expected_links: Mapping[str, int] = MappingProxyType({})
+    node: Topology, addresses: Sequence[str], expected_links: Mapping[str, Set[int]] = MappingProxyType({})
 ) -> GpuPaths | None:
     """The GPUs of a probe and what should lie between them.
 
     Args:
         addresses: PCI addresses by rank.
-        expected_links: NVLinks that each GPU should have, by PCI address, as learned; for a GPU without an entry,
-            those that are active. Of a link that is down the driver does not report where it led: see
-            ``_missing_between``.
+        expected_links: numbers of the NVLinks that each GPU should have, by PCI address, as learned; for a GPU without
+            an entry, those that are active. Of a link that is down the driver does not report where it led; where the
+            node has not kept that either, see ``_missing_between``.
 
     Returns:
         None where the topology lacks one of the GPUs.
@@ -114,17 +114,25 @@ def gpu_paths(
 class _NvLinks:
     """The NVLinks that the GPUs of a node should have."""
 
-    def __init__(self, node: Topology, expected: Mapping[str, int]) -> None:
+    def __init__(self, node: Topology, expected: Mapping[str, Set[int]]) -> None:
         self._node = node
-        self._missing = {
-            gpu.address: max(0, expected.get(gpu.address, 0) - sum(link.active for link in gpu.nvlinks or ()))
+        self._down = {
+            gpu.address: expected.get(gpu.address, set()) - {link.number for link in gpu.nvlinks or () if link.active}
             for gpu in node.gpus
         }
+        """Numbers of those that are not up, by PCI address."""
+        self._missing = {
+            gpu.address: len(
+                self._down[gpu.address] - {link.number for link in gpu.nvlinks or () if link.remote_address}
+            )
+            for gpu in node.gpus
+        }
+        """How many of them led where nothing says, by PCI address."""
         self._switched = any(switch_links(node, gpu) for gpu in node.gpus)
 
     def to_switches(self, gpu: Gpu) -> int:
         """Links of a GPU that should lead to NVSwitches: on a node with such links, its missing ones too."""
-        return switch_links(self._node, gpu) + self._missing[gpu.address] if self._switched else 0
+        return switch_links(self._node, gpu) + len(self._down[gpu.address]) if self._switched else 0
 
     def rate(self, gpu: Gpu) -> float | None:
         """The expected rate of one link of a GPU, bytes per second in one direction; None for an unknown version."""
@@ -148,7 +156,10 @@ class _NvLinks:
 
     def _direct(self, first: Gpu, second: Gpu) -> int:
         counts = [
-            sum(link.active and link.remote_address == there.address for link in here.nvlinks or ())
+            sum(
+                link.remote_address == there.address and (link.active or link.number in self._down[here.address])
+                for link in here.nvlinks or ()
+            )
             for here, there in ((first, second), (second, first))
         ]
         missing = 0 if self._switched else self._missing_between(first.address, second.address)

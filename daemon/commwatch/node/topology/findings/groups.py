@@ -21,7 +21,7 @@ def gpu_groups(view: NodeView) -> Iterator[TopologyFinding]:
         return
     parts = [_group_text(view, group) for group in groups]
     sizes = sorted({len(group) for group in groups if len(group) > 1})
-    lists = [_indexes(group) for group in groups if len(group) > 1]
+    lists = [view.cuda_list(group) for group in groups if len(group) > 1]
     what = f"{sizes[0]}-GPU jobs" if len(sizes) == 1 else f"jobs of up to {sizes[-1]} GPUs"
     meaning = f"A job that spans groups runs at the speed of the CPU path. For {what} choose GPUs of one group"
     if nearer_is_slower(view):
@@ -71,11 +71,6 @@ def _group_text(view: NodeView, group: Sequence[Gpu]) -> str:
     if "NV" in kinds:
         return f"{names} are joined by NVLink"
     return f"{names} share a PCIe switch ({max(kinds, key=rank)})"
-
-
-def _indexes(group: Sequence[Gpu]) -> str:
-    numbers = [gpu.index for gpu in group]
-    return "" if None in numbers else ",".join(map(str, numbers))
 
 
 def nics(view: NodeView) -> Iterator[TopologyFinding]:

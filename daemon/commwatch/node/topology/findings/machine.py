@@ -58,6 +58,15 @@ class NodeView:
         """The way between two ends."""
         return path(self.node, first, second)
 
+    def cuda_list(self, gpus: Iterable[End]) -> str:
+        """``0,2``: the GPUs for CUDA_VISIBLE_DEVICES under CUDA_DEVICE_ORDER=PCI_BUS_ID.
+
+        Empty where the driver does not have one of them, or does not number its GPUs in PCI order.
+        """
+        numbers = [gpu.index for gpu in gpus]
+        addresses = [gpu.address for gpu in self.node.gpus if gpu.index is not None]
+        return "" if None in numbers or addresses != sorted(addresses) else ",".join(map(str, numbers))
+
 
 def labels(ends: Iterable[End]) -> tuple[str, ...]:
     return tuple(end.label for end in ends)

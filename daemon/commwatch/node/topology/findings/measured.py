@@ -94,15 +94,14 @@ def _nearer_finding(
             tuple(_name(pair) for pair in pairs),
             f"{names}, less than {_name(best)} {_LAYS[other]} with {format_rate(values[best])}, whatever the "
             f"topology promises.{more if len(pairs) > 1 else ''}",
-            f"{_choice(worst, choice)}{_next_step(kind)}",
+            f"{_choice(view, worst, choice)}{_next_step(kind)}",
         )
 
 
-def _choice(slow: Pair, best: Pair) -> str:
-    numbers = [[end.index for end in pair] for pair in (best, slow)]
-    if any(index is None for pair in numbers for index in pair):
+def _choice(view: NodeView, slow: Pair, best: Pair) -> str:
+    good, bad = view.cuda_list(best), view.cuda_list(slow)
+    if not good or not bad:
         return f"Train on {_name(best)} rather than on {_name(slow)}. "
-    good, bad = (",".join(map(str, pair)) for pair in numbers)
     return f"Train on {good} rather than {bad}: CUDA_VISIBLE_DEVICES={good} with CUDA_DEVICE_ORDER=PCI_BUS_ID. "
 
 
