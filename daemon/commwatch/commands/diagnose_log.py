@@ -165,9 +165,17 @@ def answer_from(names: Sequence[str]) -> LogAnswer:
 
 
 def _why_not_reached(incident: LogIncident, logs: Sequence[ReadLog]) -> LogIncident | None:
-    """An incident that timed out while it connected, with the reason that an earlier line gives; None without one."""
-    from commwatch.jobs.logs.meanings import about_line
+    """An incident that failed while it connected, with the reason that another line gives; None without one."""
+    from commwatch.jobs.logs.meanings import GLOO_LOOPBACK, about_line, calls_loopback
 
+    if incident.category in {"timeout", "socket"} and calls_loopback(incident.text):
+        for log in logs:
+            if (found := log.transport.seen.get("loopback")) is not None:
+                return msgspec.structs.replace(
+                    incident, category="socket", side=GLOO_LOOPBACK.side, certain=True,
+                    happened=GLOO_LOOPBACK.happened, next_step=GLOO_LOOPBACK.next_step, file=printable(log.name),
+                    line=found.number, text=found.text.strip(), counts={"socket": 1} | incident.counts,
+                )  # fmt: skip
     if incident.category != "timeout" or " connect" not in incident.text:
         return None
     for log in logs:

@@ -83,6 +83,8 @@ _MARKS: Final[dict[str, _Mark]] = {
     "started": _mark(b"Init COMPLETE", rb"Init COMPLETE"),
 }
 """By name. A log without any of NCCL's lines is not searched for them."""
+_LOOPBACK: Final = b"Using the loopback address as fallback"
+"""Of Gloo, which then gives the other ranks an address that only its own node has."""
 
 
 class Line(NamedTuple):
@@ -134,6 +136,8 @@ class TransportLines:
         if is_dump and (bridge := _EMULATED.search(body)) is not None:
             where = number + body.count(b"\n", 0, bridge.start())
             self.seen["emulated"] = _line(where, bridge[0])
+        if "loopback" not in self.seen and (at := body.find(_LOOPBACK)) >= 0:
+            self.seen["loopback"] = _line(number + body.count(b"\n", 0, at), _line_at(body, at))
         if not kinds.may_hold(_OF_NCCL):
             return
         for name, mark in _MARKS.items():
