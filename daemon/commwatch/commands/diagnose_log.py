@@ -37,6 +37,15 @@ class LogRead(msgspec.Struct, frozen=True):
     """Whether the rest was not read: too many lines report trouble, or a packed log is too long."""
 
 
+class LogPlace(msgspec.Struct, frozen=True):
+    """A line of a log."""
+
+    file: str
+    line: int
+    text: str
+    """Shortened."""
+
+
 class LogIncident(msgspec.Struct, frozen=True):
     """Trouble that belongs together."""
 
@@ -67,6 +76,8 @@ class LogIncident(msgspec.Struct, frozen=True):
     """Lines by category, the likeliest cause first."""
     followed_by: tuple[str, ...] = ()
     """Events of the kernel log that came after the likeliest cause: ``Xid 74 of 0000:1b:00.0``."""
+    beside: tuple[LogPlace, ...] = ()
+    """Where the line names no cause: lines that may say more, such as the first of trouble and the last exception."""
 
 
 class LogAnswer(msgspec.Struct, frozen=True):
@@ -132,11 +143,14 @@ def answer_from(names: Sequence[str]) -> LogAnswer:
     read = tuple(LogRead(printable(log.name), log.lines, len(log.told), log.is_cut) for log in logs)
     of_amd = any(log.of_amd for log in logs)
     versions = tuple(sorted({version for log in logs for version in log.versions}))
-    incidents = [_incident(chapter, of_amd) for chapter in tell(log.told for log in logs)]
+    chapters = tell(log.told for log in logs)
+    incidents = [_incident(chapter, of_amd) for chapter in chapters]
     if incidents and (reason := _why_not_reached(incidents[0], logs)) is not None:
         incidents[0] = reason
     if incidents and len(versions) > 1 and incidents[0].side in {"symptom", "unknown"}:
         incidents[0] = _of_versions(incidents[0], len(versions))
+    if incidents and incidents[0].side in {"symptom", "unknown"}:
+        incidents[0] = _with_lines(incidents[0], chapters[0], logs)
     working = [log for log in logs if log.works]
     works = f"{printable(working[0].name)}:{working[0].works}" if working else ""
     is_clear = any(log.has_ended or log.silent < _STILL_SECONDS for log in working)
@@ -190,6 +204,28 @@ def _why_not_reached(incident: LogIncident, logs: Sequence[ReadLog]) -> LogIncid
                     counts={"socket": 1} | incident.counts,
                 )  # fmt: skip
     return None
+
+
+def _with_lines(incident: LogIncident, chapter: Chapter, logs: Sequence[ReadLog]) -> LogIncident:
+    """An incident without a cause, with the lines that may say more, and the way to NCCL's own words."""
+    from commwatch.jobs.logs.story import lines_beside
+
+    lines = [[*log.told, *log.signs, *log.doubts] for log in logs]
+    beside = tuple(
+        LogPlace(printable(one.file), one.line, one.event.text) for one in lines_beside(chapter.culprit, lines)
+    )
+    is_silent = not any("NCCL WARN" in one.event.text for log in lines for one in log)
+    of_job = any(log.of_nccl for log in logs) or any(
+        _OF_JOB.search(text) for text in (incident.text, *(one.text for one in beside))
+    )
+    step = incident.next_step
+    if incident.side == "unknown" and is_silent and of_job and "NCCL_DEBUG" not in step:
+        step += " NCCL wrote no warning here: NCCL_DEBUG=WARN makes it name what fails in it."
+    return msgspec.structs.replace(incident, next_step=step, beside=beside)
+
+
+_OF_JOB = re.compile(r"(?i)nccl|torch|c10d|\brank|jax|xla|vllm|sglang|deepspeed|horovod|collective")
+"""Words of processes that use NCCL."""
 
 
 def _with_damage(incidents: list[LogIncident], damaged: LogIncident) -> list[LogIncident]:
@@ -414,6 +450,9 @@ def _incident_lines(number: int, incident: LogIncident, first: str) -> Iterator[
     yield [(f"{heading}{when}: ", "bold"), (incident.happened, _STYLES.get(incident.side, ""))]
     yield [(f"  {_where(incident)}", "")]
     yield [(f"    {printable(incident.text)}", "dim")]
+    for one in incident.beside:
+        yield [(f"  see also {one.file}:{one.line}", "")]
+        yield [(f"    {printable(one.text)}", "dim")]
     if incident.followed_by:
         yield [(f"  followed by: {', '.join(incident.followed_by)}", "")]
     if incident.silent_ranks:

@@ -144,11 +144,12 @@ SIDES: Mapping[Category, Side] = {category: about.side for category, about in CA
 
 
 UNKNOWN_END = About("unknown", "Something failed or ended; nothing here says why, or whether the job went on.",
-                    "Read what that process wrote before this line, and the logs of the other ranks.")  # fmt: skip
+                    "Read what that process wrote before this line; of several ranks, begin with the one that failed "
+                    "first.")  # fmt: skip
 """Of a ``crash`` or ``other`` that only a status or a sign shows."""
 
 EXCEPTION = About("unknown", "The program ended with an exception; its words name no cause that commwatch knows.",
-                  "Read the traceback above it, and the logs of the other ranks at that time.")  # fmt: skip
+                  "Read the traceback above it; of several ranks, begin with the one that failed first.")  # fmt: skip
 """Of an exception that is only a sign of an end."""
 
 AMD = About("gpu", "A GPU failed, or a call of HIP on it.",
