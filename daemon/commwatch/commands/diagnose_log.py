@@ -243,10 +243,13 @@ _OF_SET_UP = frozenset({"ib_setup"})
 
 def _slow(logs: Sequence[ReadLog], works: bool, has_geforce: bool) -> tuple[LogIncident | None, tuple[str, ...]]:
     """Why a job that works is slow, None where nothing says so; and notes on its transport."""
+    from commwatch.jobs.logs.differing import differing_notes
     from commwatch.jobs.logs.transport import Transport
 
     transport = Transport([log.transport for log in logs], has_geforce)
     notes = tuple(_torn(log) for log in logs if log.tables.torn_at is not None and log.silent >= _STILL_SECONDS)
+    if not works:
+        notes = (*notes, *differing_notes([log.ranks for log in logs]))
     if not works and not transport.is_set_up:
         return None, notes if any(log.told for log in logs) else (*notes, *transport.notes())
     if (found := transport.slow()) is not None:

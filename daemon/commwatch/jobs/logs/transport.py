@@ -147,12 +147,12 @@ class TransportLines:
         if not kinds.may_hold(b"etwork ", b"NET/", b" nranks ", b" nRanks "):
             return
         for hint in (b"sing network ", b"NET/Socket : ", b"sing internal N", b" nranks ", b" nRanks "):
-            for line in _lines(body, hint):
+            for line in lines_with(body, hint):
                 if (host := _HOST.search(line)) is not None and len(self.hosts) < _MOST_HITS:
                     self.hosts.add(host[1])
                 self.ranks = max([self.ranks, *(int(one) for one in _RANKS.findall(line))])
                 self.nodes = max([self.nodes, *(int(one) for one in _NODES.findall(line))])
-        for line in _lines(body, b"NET/Socket : Using"):
+        for line in lines_with(body, b"NET/Socket : Using"):
             self.has_infiniband = self.has_infiniband or _INFINIBAND.search(line) is not None
         self._take_channels(body, number)
 
@@ -328,7 +328,8 @@ def _line_at(body: bytes, at: int) -> bytes:
     return body[max(start, at - _LONGEST_LINE) : min(end if end >= 0 else len(body), at + _LONGEST_LINE)]
 
 
-def _lines(body: bytes, hint: bytes) -> list[bytes]:
+def lines_with(body: bytes, hint: bytes) -> list[bytes]:
+    """The first lines of a piece that hold some bytes, each cut to what is around them."""
     found: list[bytes] = []
     at = body.find(hint)
     while at >= 0 and len(found) < _MOST_HITS:
