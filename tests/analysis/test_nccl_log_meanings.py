@@ -69,7 +69,7 @@ def answer_to(log: Path, text: str) -> LogAnswer:
         (CUDA.format("system not yet initialized"), "nvls", "nvlink", "nvidia-fabricmanager", "NCCL_NVLS_ENABLE=0"),
         ("n1:1:2 [0] init.cc:9 NCCL WARN Cuda failure 'CUDA driver version is insufficient for CUDA runtime version'\n",
          "version", "config", "torch.version.cuda", "program itself"),
-        ("Failed to initialize NVML: Driver/library version mismatch\n", "version", "config", "reboot", "container"),
+        ("Failed to initialize NVML: Driver/library version mismatch\n", "version", "config", "reboot", "device files"),
         ("Failed to initialize NVML: Unknown Error\n", "cuda", "config", "daemon-reload", "program itself"),
         ("RuntimeError: No CUDA GPUs are available\n", "cuda", "config", "--gres", "program itself"),
         ("-> CUDA driver is a stub library\n", "version", "config", "lib64/stubs", "Xid"),

@@ -387,8 +387,8 @@ def _incident(chapter: Chapter, of_amd: bool) -> LogIncident:
 
 _RAISED = re.compile(r"\b[A-Z]\w{2,40}Error(?:: .{1,160})?")
 _READ_TRACEBACK = (
-    "Read the traceback above this line: its last entry in code of the job is the place. All other processes only lost "
-    "this one."
+    "Read the traceback above this line: its last entry in code of the job is the place, and the words of the error "
+    "show whether program, data or node is why. Other processes lost this one."
 )
 
 

@@ -101,7 +101,9 @@ CATEGORIES: Mapping[Category, About] = {
     "mnnvl": About("nvlink", "NVLink between nodes does not work.",
         "Look at IMEX: its service, its channels and its list of nodes."),
     "p2p": About("host", "Two GPUs of a node cannot reach each other directly.",
-        "Look at ACS and IOMMU of the host, and at what nvidia-smi topo -p2p r says."),
+        "Look at what nvidia-smi topo -p2p r says. If they have P2P: at ACS and IOMMU of the host, and whether each "
+        "process sees the GPU of the other (Slurm's --gpus-per-task and --gpu-bind hide it). If they have none, switch "
+        "off what needs it, such as an all-reduce of the program's own."),
     "socket": About("network", "A connection over TCP failed.",
         "Look whether the peer that is named still ran; if so, at firewall, route and NCCL_SOCKET_IFNAME."),
     "no_interface": About("config", "NCCL found no network interface that it may use.",

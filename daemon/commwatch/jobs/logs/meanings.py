@@ -94,8 +94,10 @@ CUDA_ROWS: Final[tuple[Message, ...]] = (
          "The program loaded the stub of libcuda, which is only there to link against.",
          "Take lib64/stubs out of LD_LIBRARY_PATH, and see that the container gets the driver's libraries.")),
     _row("version", r"(?i)Driver/library version mismatch|NVRM: API mismatch", About("config",
-         "The driver's library and its kernel module are of different versions: the driver was upgraded under way.",
-         "Drain the node and reboot it, or unload and load the NVIDIA modules.")),
+         "The driver's library and its kernel module are of different versions: the driver was upgraded under way, or "
+         "the container brings a library of its own.",
+         "Run nvidia-smi on the host. If it fails too, drain the node and reboot it, or unload and load the NVIDIA "
+         "modules; if it works, take libnvidia-ml and libcuda out of the image or its LD_LIBRARY_PATH.")),
     _row("version", r"unsatisfied condition: (?:cuda|driver|brand|arch)", About("config",
          "The image asks for another driver or GPU than the node has; the line names the condition.",
          "Update the driver, or use an image for the CUDA version that nvidia-smi shows.")),
