@@ -126,6 +126,33 @@ def test_an_answer_without_a_cause_names_the_lines_that_may_say_more(
     assert ("NCCL_DEBUG=WARN" in incident.next_step) is asks
 
 
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        (
+            "tool: child 7 failed\nmkdir: cannot create directory '/run/x': Permission denied\ntool failed\n",
+            2,
+            "rights",
+        ),
+        ("worker failed\nfailed to generate spec: lstat /run/x/nvidiactl: no such file or directory\n", 2, "mounted"),
+        ("[rank0]: x.PinError: cannot allocate memory for 4 pages\n", 1, "ulimit -l"),
+        ("DistNetworkError: The server did not start.\nname: EADDRINUSE, failed to bind\n", 2, "ss -ltnp"),
+        ("write failed: No space left on device\n", 1, "df -h"),
+        ("libfoo: error: version 3 of the module does not match the kernel\n", 1, "one release"),
+        ("select.c: error: no atomics on this transport: Unsupported operation\n", 1, "switch it off"),
+        ("tool: error: invalid thing\n", 1, "before this line"),
+        ("[rank0]: KeyError: 'labels'\nopen failed: no such file or directory\n", 1, "traceback"),
+    ],
+)
+def test_general_words_count_where_no_line_names_a_cause(log: Path, text: str, line: int, words: str) -> None:
+    """Their line is shown, and a step that its words prove to be one."""
+    log.write_text(text)
+    incident = answer_from([str(log)]).incidents[0]
+
+    assert incident.line == line
+    assert words in incident.next_step
+
+
 def test_ranks_that_did_not_give_up_are_named(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One of them is what the others waited for."""
     log.write_text("".join(TIMEOUT.format(rank=rank) for rank in (0, 1, 2, 4, 5)))

@@ -208,9 +208,20 @@ def _why_not_reached(incident: LogIncident, logs: Sequence[ReadLog]) -> LogIncid
 
 def _with_lines(incident: LogIncident, chapter: Chapter, logs: Sequence[ReadLog]) -> LogIncident:
     """An incident without a cause, with the lines that may say more, and the way to NCCL's own words."""
+    from commwatch.jobs.logs.categories import EXCEPTION, UNKNOWN_END
+    from commwatch.jobs.logs.reasons import reason_in
     from commwatch.jobs.logs.story import lines_beside
 
     lines = [[*log.told, *log.signs, *log.doubts] for log in logs]
+    near = range(incident.line - _NEAR_LINES, incident.line + _NEAR_LINES)
+    if incident.happened in {EXCEPTION.happened, UNKNOWN_END.happened}:
+        of_file = [one for log in lines for one in log if one.line in near and printable(one.file) == incident.file]
+        for one in sorted(of_file, key=lambda one: one.line):
+            if (about := reason_in(one.event.text)) is not None:
+                return msgspec.structs.replace(
+                    incident, side=about.side, happened=about.happened, next_step=about.next_step, certain=True,
+                    line=one.line, text=one.event.text,
+                )  # fmt: skip
     beside = tuple(
         LogPlace(printable(one.file), one.line, one.event.text) for one in lines_beside(chapter.culprit, lines)
     )
@@ -224,6 +235,8 @@ def _with_lines(incident: LogIncident, chapter: Chapter, logs: Sequence[ReadLog]
     return msgspec.structs.replace(incident, next_step=step, beside=beside)
 
 
+_NEAR_LINES = 50
+"""Lines around one without a cause that are searched for general words of one."""
 _OF_JOB = re.compile(r"(?i)nccl|torch|c10d|\brank|jax|xla|vllm|sglang|deepspeed|horovod|collective")
 """Words of processes that use NCCL."""
 

@@ -56,6 +56,16 @@ _NODE_LOST: Final = About(
     "exclude it until then.",
 )  # fmt: skip
 
+FULL: Final = About(
+    "config", "A file system is full, or its quota is used up.",
+    "Look at df -h and df -i of the path, and at the quota; where none is named, /dev/shm and /tmp fill up first. Do "
+    "not load a checkpoint that was cut.",
+)  # fmt: skip
+PORT_TAKEN: Final = About(
+    "config", "The port at which a process should listen is taken.",
+    "See who has it (ss -ltnp 'sport = :PORT'): a rest of an earlier job, or another job on the node; choose another "
+    "MASTER_PORT for each job.",
+)  # fmt: skip
 _STATUS: Final = r"NCCL (?:error|Error|failure|operation \w)(?!.{0,300}\bfailure \d{0,4} ?').{0,300}"
 """A status of NCCL in a line that does not hold NCCL's warning too."""
 _NO_WARNING: Final = About(
@@ -188,10 +198,7 @@ LIMIT_ROWS: Final[tuple[Message, ...]] = (
          "A process could not start another process or thread: a limit of their number was reached.",
          "Raise the limit of processes: ulimit -u, TasksMax of the unit, --pids-limit of the container, pids.max of "
          "its cgroup.")),
-    _row("limit", r"No space left on device|\[Errno 28\]|[Dd]isk quota exceeded|\[Errno 122\]", About("config",
-         "A file system is full, or its quota is used up.",
-         "Look at df -h and df -i of the path, and at the quota; where none is named, /dev/shm and /tmp fill up first. "
-         "Do not load a checkpoint that was cut.")),
+    _row("limit", r"No space left on device|\[Errno 28\]|[Dd]isk quota exceeded|\[Errno 122\]", FULL),
     _row("limit", r"low on resource: ephemeral-stor", About("config",
          "The disk of the node was full, and Kubernetes ended the pod.",
          "Write checkpoints, caches and logs to a volume in place of the container's disk; kubectl describe node shows "
@@ -223,10 +230,7 @@ LIMIT_ROWS: Final[tuple[Message, ...]] = (
          "virtual machine that shows none, or /sys is not there whole.",
          "Use a newer NCCL, which goes on without it (a newer torch brings it); in a container or sandbox, mount "
          "/sys.")),
-    _row("usage", r"EADDRINUSE|[Aa]ddress already in use|errno: 98", About("config",
-         "The port at which a process should listen is taken.",
-         "See who has it (ss -ltnp 'sport = :PORT'): a rest of an earlier job, or another job on the node; choose "
-         "another MASTER_PORT for each job.")),
+    _row("usage", r"EADDRINUSE|[Aa]ddress already in use|errno: 98", PORT_TAKEN),
     _row("other", r"AMD-Vi: .{0,60}IO_PAGE_FAULT|DMAR: \[DMA \w", About("host",
          "The IOMMU of the node refused a transfer of a PCIe device; from a GPU it is most often one to another GPU "
          "(P2P).",
