@@ -124,6 +124,7 @@ def test_an_answer_without_a_cause_names_the_lines_that_may_say_more(
     assert (incident.line, tuple(one.line for one in incident.beside)) == (line, beside)
     assert all(f"  see also {log}:{number}\n" in out for number in beside)
     assert ("NCCL_DEBUG=WARN" in incident.next_step) is asks
+    assert ("Rank 1 wrote the first line" in incident.next_step) is ("[rank0]" in text)
 
 
 @pytest.mark.parametrize(

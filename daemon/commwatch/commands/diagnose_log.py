@@ -210,7 +210,7 @@ def _with_lines(incident: LogIncident, chapter: Chapter, logs: Sequence[ReadLog]
     """An incident without a cause, with the lines that may say more, and the way to NCCL's own words."""
     from commwatch.jobs.logs.categories import EXCEPTION, UNKNOWN_END
     from commwatch.jobs.logs.reasons import reason_in
-    from commwatch.jobs.logs.story import lines_beside
+    from commwatch.jobs.logs.story import first_rank, lines_beside
 
     lines = [[*log.told, *log.signs, *log.doubts] for log in logs]
     near = range(incident.line - _NEAR_LINES, incident.line + _NEAR_LINES)
@@ -230,6 +230,8 @@ def _with_lines(incident: LogIncident, chapter: Chapter, logs: Sequence[ReadLog]
         _OF_JOB.search(text) for text in (incident.text, *(one.text for one in beside))
     )
     step = incident.next_step
+    if incident.side == "unknown" and (rank := first_rank(lines)):
+        step += f" Rank {rank} wrote the first line of trouble."
     if incident.side == "unknown" and is_silent and of_job and "NCCL_DEBUG" not in step:
         step += " NCCL wrote no warning here: NCCL_DEBUG=WARN makes it name what fails in it."
     return msgspec.structs.replace(incident, next_step=step, beside=beside)

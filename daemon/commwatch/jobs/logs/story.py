@@ -179,6 +179,22 @@ def _is_removal(one: Told) -> bool:
     return report is not None and (report.kind, report.code) == ("xid", _REMOVAL)
 
 
+def _in_order(logs: Iterable[Iterable[Told]]) -> list[Told]:
+    """Lines by time where all have one, else as in their files."""
+    every = [one for log in logs for one in sorted(log, key=lambda one: one.line)]
+    if all(one.time is not None for one in every):
+        every.sort(key=lambda one: one.time or 0.0)
+    return every
+
+
+def first_rank(logs: Sequence[Iterable[Told]]) -> str:
+    """The rank that wrote the first line of trouble; empty if only one did, or their order is not known."""
+    every = _in_order(logs)
+    ranks = list(dict.fromkeys(one.event.rank for one in every if one.event.rank))
+    is_known = len({one.file for one in every}) == 1 or all(one.time is not None for one in every)
+    return ranks[0] if len(ranks) > 1 and is_known else ""
+
+
 def lines_beside(culprit: Told, logs: Iterable[Iterable[Told]]) -> tuple[Told, ...]:
     """The lines that may say more than one that names no cause.
 
@@ -187,10 +203,7 @@ def lines_beside(culprit: Told, logs: Iterable[Iterable[Told]]) -> tuple[Told, .
     Args:
         logs: all lines of each log that speak of trouble, in any order.
     """
-    every = [one for log in logs for one in sorted(log, key=lambda one: one.line)]
-    if all(one.time is not None for one in every):
-        every.sort(key=lambda one: one.time or 0.0)
-    said = [one for one in every if _HEADING.search(one.event.text) is None]
+    said = [one for one in _in_order(logs) if _HEADING.search(one.event.text) is None]
     place = (culprit.file, culprit.event.rank)
     raised = [
         one for one in said if (one.file, one.event.rank) == place and EXCEPTION_LINE.search(one.event.text) is not None
