@@ -150,7 +150,7 @@ def answer_from(names: Sequence[str]) -> LogAnswer:
     if incidents and len(versions) > 1 and incidents[0].side in {"symptom", "unknown"}:
         incidents[0] = _of_versions(incidents[0], len(versions))
     if incidents and incidents[0].side in {"symptom", "unknown"}:
-        incidents[0] = _with_lines(incidents[0], chapters[0], logs)
+        incidents[0] = _with_reason(incidents[0], logs) or _with_lines(incidents[0], chapters[0], logs)
     working = [log for log in logs if log.works]
     works = f"{printable(working[0].name)}:{working[0].works}" if working else ""
     is_clear = any(log.has_ended or log.silent < _STILL_SECONDS for log in working)
@@ -206,22 +206,34 @@ def _why_not_reached(incident: LogIncident, logs: Sequence[ReadLog]) -> LogIncid
     return None
 
 
-def _with_lines(incident: LogIncident, chapter: Chapter, logs: Sequence[ReadLog]) -> LogIncident:
-    """An incident without a cause, with the lines that may say more, and the way to NCCL's own words."""
+def _with_reason(incident: LogIncident, logs: Sequence[ReadLog]) -> LogIncident | None:
+    """An end without a cause, with the general words of one that a line near it has; None without any."""
     from commwatch.jobs.logs.categories import EXCEPTION, UNKNOWN_END
     from commwatch.jobs.logs.reasons import reason_in
+
+    if incident.happened not in {EXCEPTION.happened, UNKNOWN_END.happened}:
+        return None
+    near = range(incident.line - _NEAR_LINES, incident.line + _NEAR_LINES)
+    every = (one for log in logs for one in (*log.told, *log.signs, *log.doubts))
+    of_file = [one for one in every if one.line in near and printable(one.file) == incident.file]
+    for one in sorted(of_file, key=lambda one: one.line):
+        if (about := reason_in(one.event.text)) is not None:
+            return msgspec.structs.replace(
+                incident, side=about.side, happened=about.happened, next_step=about.next_step, certain=True,
+                line=one.line, text=one.event.text,
+            )  # fmt: skip
+    return None
+
+
+_NEAR_LINES = 50
+"""Lines around an end without a cause that are searched for general words of one."""
+
+
+def _with_lines(incident: LogIncident, chapter: Chapter, logs: Sequence[ReadLog]) -> LogIncident:
+    """An incident without a cause, with the lines that may say more, and the way to NCCL's own words."""
     from commwatch.jobs.logs.story import first_rank, lines_beside
 
     lines = [[*log.told, *log.signs, *log.doubts] for log in logs]
-    near = range(incident.line - _NEAR_LINES, incident.line + _NEAR_LINES)
-    if incident.happened in {EXCEPTION.happened, UNKNOWN_END.happened}:
-        of_file = [one for log in lines for one in log if one.line in near and printable(one.file) == incident.file]
-        for one in sorted(of_file, key=lambda one: one.line):
-            if (about := reason_in(one.event.text)) is not None:
-                return msgspec.structs.replace(
-                    incident, side=about.side, happened=about.happened, next_step=about.next_step, certain=True,
-                    line=one.line, text=one.event.text,
-                )  # fmt: skip
     beside = tuple(
         LogPlace(printable(one.file), one.line, one.event.text) for one in lines_beside(chapter.culprit, lines)
     )
@@ -237,8 +249,6 @@ def _with_lines(incident: LogIncident, chapter: Chapter, logs: Sequence[ReadLog]
     return msgspec.structs.replace(incident, next_step=step, beside=beside)
 
 
-_NEAR_LINES = 50
-"""Lines around one without a cause that are searched for general words of one."""
 _OF_JOB = re.compile(r"(?i)nccl|torch|c10d|\brank|jax|xla|vllm|sglang|deepspeed|horovod|collective")
 """Words of processes that use NCCL."""
 
