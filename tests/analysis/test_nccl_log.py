@@ -498,6 +498,8 @@ def test_a_status_names_no_cause_where_another_line_does() -> None:
     assert first_culprit(find_in_text(text)) == "nvls"
     assert first_culprit(find_in_text(text.replace("\n", "; "))) == "nvls"
     assert first_culprit(find_in_text(text.partition("Last error")[0])) == "cuda"
+    unknown = "n1:1:2 [0] graph/xml.h:101 NCCL WARN Attribute arch of node cpu not found\n"
+    assert first_culprit(find_in_text(text.partition("Last error")[0] + unknown)) == "other"
 
 
 def test_a_status_that_says_nothing_comes_after_a_symptom() -> None:

@@ -69,7 +69,7 @@ def answer_to(log: Path, text: str) -> LogAnswer:
         (CUDA.format("system not yet initialized"), "nvls", "nvlink", "nvidia-fabricmanager", "NCCL_NVLS_ENABLE=0"),
         ("n1:1:2 [0] init.cc:9 NCCL WARN Cuda failure 'CUDA driver version is insufficient for CUDA runtime version'\n",
          "version", "config", "torch.version.cuda", "program itself"),
-        ("Failed to initialize NVML: Driver/library version mismatch\n", "version", "config", "reboot", "container"),
+        ("Failed to initialize NVML: Driver/library version mismatch\n", "version", "config", "reboot", "device files"),
         ("Failed to initialize NVML: Unknown Error\n", "cuda", "config", "daemon-reload", "program itself"),
         ("RuntimeError: No CUDA GPUs are available\n", "cuda", "config", "--gres", "program itself"),
         ("-> CUDA driver is a stub library\n", "version", "config", "lib64/stubs", "Xid"),
@@ -157,6 +157,34 @@ def answer_to(log: Path, text: str) -> LogAnswer:
         ("ssh: connect to host n7 port 22: Connection refused\n", "unreachable", "config", "ssh NODE", "getent"),
         ("n1: Test NCCL failure common.cu:777 'unhandled system error'\n", "other", "unknown", "NCCL_DEBUG=WARN",
          "other ranks"),
+        ("RuntimeError: NCCL error in: /c10d/ProcessGroupNCCL.cpp:784, unhandled cuda error, NCCL version 2.7.8\n",
+         "cuda", "unknown", "NCCL_DEBUG=WARN", "to blame"),
+        ("NCCL error in: /c10d/NCCLUtils.hpp:219, invalid usage, NCCL version 2.14.3\n", "usage", "unknown",
+         "NCCL_DEBUG=WARN", "Correct the call"),
+        ("NCCL operation ncclCommInitRank(&comm) failed: unhandled cuda error. Last NCCL warning(error) log entry (may "
+         "be unrelated) 'Cuda failure 2 'out of memory''.\n", "oom", "program", "on that GPU", "NCCL_DEBUG"),
+        ("ncclCommInitRank failed: invalid usage. Last NCCL warning(error): 'Bootstrap : no socket interface found'\n",
+         "no_interface", "config", "NCCL_SOCKET_IFNAME", "NCCL_DEBUG"),
+        ("NCCL operation ncclCommInitRank(&comm) failed: unhandled system error. Last NCCL warning(error) ''.\n",
+         "other", "unknown", "NCCL_DEBUG=WARN", "other ranks"),
+        ("srun: error: Timed out waiting for job step to complete\n", "cancelled", "symptom", "before this one",
+         "other ranks"),
+        ("srun: error: Task launch for StepId=3.0 failed on node n4: Socket timed out on send/recv operation\n"
+         "srun: error: Timed out waiting for job step to complete\n", "unreachable", "config", "munge.key",
+         "other ranks"),
+        ("[n1][[9,1],1][btl_tcp_endpoint.c:796:mca_btl_tcp_endpoint_complete_connect] connect() to 10.0.0.2 failed: No "
+         "route to host (113)\n", "socket", "network", "btl_tcp_if_include", "NCCL_SOCKET_IFNAME"),
+        ("[n1:6] btl: tcp: Match incoming connection from [[2,1],1] 10.0.0.4 with locally known IP 10.1.0.7 failed "
+         "(iface 0/4)!\n", "other", "network", "btl_tcp_if_include", "other ranks"),
+        ("nvidia 0000:07:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0003 address=0x80000040 flags=0x0020]\n",
+         "other", "host", "iommu=pt", "other ranks"),
+        ("RuntimeError: Gloo connectFullMesh failed: connect [127.0.0.1]:2: Connection refused, remote=[127.0.0.1]:9\n",
+         "socket", "network", "GLOO_SOCKET_IFNAME", "commwatch cluster check"),
+        ("[rank8] Warning: Unable to resolve hostname to a (local) address. Using the loopback address as fallback.\n"
+         "Gloo connectFullMesh failed: SO_ERROR: Connection refused, remote=[127.0.0.1]:14215\n", "socket", "config",
+         "GLOO_SOCKET_IFNAME", "MASTER_ADDR"),
+        ("W0601 10:00:01.1 77 rdma_context.cpp:1132] GID is NULL, please check your GID index by specifying "
+         "MC_GID_INDEX\n", "ib_setup", "config", "MC_GID_INDEX", "NCCL_IB_GID_INDEX"),
         ("ray.exceptions.ActorUnavailableError: The actor 1 is unavailable: RpcError: Socket closed rpc_code: 14\n",
          "crash", "unknown", "--min-worker-port", "traceback"),
         ("ray.exceptions.ActorDiedError: The actor is dead because its worker process has died. Worker exit type: "

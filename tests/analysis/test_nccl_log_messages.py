@@ -35,6 +35,7 @@ rdma_context.cpp:198] Failed to register memory 0x2e1c: Bad address [14]
 [17.1] [n1:1:0] proto_reconfig.c:60 UCX  ERROR cannot find remote protocol for: c_0 cfg#2 | put from cuda/GPU0 to host
 [17.1] [n1:1:0] ucp_device.c:415  UCX  ERROR failed to select lane for local device GPU0
 EFA internal error: (4111) RMA address verification failed
+NCCL operation ncclGetUniqueId(&id) failed: Unable to load NCCL library. Multi-GPU collectives will not work.
 mlx5_cmd_out_err:800:(pid 1): CREATE_MKEY(0x200) op_mod(0x0) failed, status limits exceeded(0x8)
 NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.
 RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment
@@ -61,6 +62,10 @@ mpirun was unable to find the specified executable file, and therefore did not l
 bash: orted: command not found
 There are not enough slots available in the system to satisfy the 16 slots that were requested
 slurmstepd: error: execve(): /home/u/run.sh: Permission denied
+srun: error: Task launch for StepId=34.0 failed on node n7: Socket timed out on send/recv operation
+srun: error: Task launch for StepId=34.0 failed on node n7: Job prolog failed
+slurmd: error: Munge decode failed: Invalid credential
+sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)
 sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified
 srun: error: Unable to create step for job 123: Memory required by task is not available
 slurmstepd: error: pyxis:     [ERROR] Command not found: nvidia-container-cli, see https://github.com/NVIDIA/x
@@ -81,6 +86,8 @@ MaxRetryError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries
 Warning  BackOff  2m  kubelet  Back-off restarting failed container trainer in pod job-worker-0
 slurmstepd: error: pyxis: container start failed with error code: 1
 Waiting in store based barrier to initialize process group for rank: 2, key: k:2 (world_size=8, worker_count=7)
+W0601 10:00:01.1 77 rdma_context.cpp:1132] GID is NULL, please check your GID index by specifying MC_GID_INDEX
+WARNING: Open MPI failed to TCP connect to a peer MPI process.  This should not happen.
 Warning  FailedMount  2m  kubelet  MountVolume.SetUp failed for volume "data": rpc error
 """.strip().splitlines()
 """One for each row, in its order."""

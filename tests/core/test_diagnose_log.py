@@ -91,6 +91,69 @@ def test_json_has_the_same(log: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert incident["counts"] == {"ib_retry": 1, "timeout": 3}
 
 
+@pytest.mark.parametrize(
+    ("text", "line", "beside", "asks"),
+    [
+        (
+            "NCCL version 2.21.5+cuda12.8\nfree(): corrupted unsorted chunks\n[n1:63] *** Process received signal ***\n"
+            "[n1:63] Signal: Aborted (6)\n",
+            3, (2,), True,
+        ),
+        ("nixl._bindings.nixlBackendError: NIXL_ERR_BACKEND\n", 1, (), False),
+        (
+            "[rank1]: cannot read the shard\n[rank1]: Traceback (most recent call last):\n"
+            "[rank1]: x.StoreError: key missing\n[rank0]: Traceback (most recent call last):\n"
+            "[rank0]: y.FeedError: no batch\n",
+            3, (1,), True,
+        ),
+        (
+            "n1:1:2 [0] a.cc:1 NCCL WARN A thing that nobody knows\nunhandled thing failed here\n",
+            1, (), False,
+        ),
+        ("worker 3 failed to start\nn1:1:2 [0] a.cc:1 NCCL WARN A thing that nobody knows\n", 2, (1,), False),
+    ],
+)  # fmt: skip
+def test_an_answer_without_a_cause_names_the_lines_that_may_say_more(
+    log: Path, capsys: pytest.CaptureFixture[str], text: str, line: int, beside: tuple[int, ...], asks: bool
+) -> None:
+    """The first of trouble, NCCL's first warning and the last exception; and how NCCL says more, if it is silent."""
+    log.write_text(text)
+    _, out = printed(capsys, log)
+    incident = answer_from([str(log)]).incidents[0]
+
+    assert (incident.line, tuple(one.line for one in incident.beside)) == (line, beside)
+    assert all(f"  see also {log}:{number}\n" in out for number in beside)
+    assert ("NCCL_DEBUG=WARN" in incident.next_step) is asks
+    assert ("Rank 1 wrote the first line" in incident.next_step) is ("[rank0]" in text)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        (
+            "tool: child 7 failed\nmkdir: cannot create directory '/run/x': Permission denied\ntool failed\n",
+            2,
+            "rights",
+        ),
+        ("worker failed\nfailed to generate spec: lstat /run/x/nvidiactl: no such file or directory\n", 2, "mounted"),
+        ("[rank0]: x.PinError: cannot allocate memory for 4 pages\n", 1, "ulimit -l"),
+        ("DistNetworkError: The server did not start.\nname: EADDRINUSE, failed to bind\n", 2, "ss -ltnp"),
+        ("write failed: No space left on device\n", 1, "df -h"),
+        ("libfoo: error: version 3 of the module does not match the kernel\n", 1, "one release"),
+        ("select.c: error: no atomics on this transport: Unsupported operation\n", 1, "switch it off"),
+        ("tool: error: invalid thing\n", 1, "before this line"),
+        ("[rank0]: KeyError: 'labels'\nopen failed: no such file or directory\n", 1, "traceback"),
+    ],
+)
+def test_general_words_count_where_no_line_names_a_cause(log: Path, text: str, line: int, words: str) -> None:
+    """Their line is shown, and a step that its words prove to be one."""
+    log.write_text(text)
+    incident = answer_from([str(log)]).incidents[0]
+
+    assert incident.line == line
+    assert words in incident.next_step
+
+
 def test_ranks_that_did_not_give_up_are_named(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One of them is what the others waited for."""
     log.write_text("".join(TIMEOUT.format(rank=rank) for rank in (0, 1, 2, 4, 5)))

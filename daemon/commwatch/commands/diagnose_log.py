@@ -37,6 +37,15 @@ class LogRead(msgspec.Struct, frozen=True):
     """Whether the rest was not read: too many lines report trouble, or a packed log is too long."""
 
 
+class LogPlace(msgspec.Struct, frozen=True):
+    """A line of a log."""
+
+    file: str
+    line: int
+    text: str
+    """Shortened."""
+
+
 class LogIncident(msgspec.Struct, frozen=True):
     """Trouble that belongs together."""
 
@@ -67,6 +76,8 @@ class LogIncident(msgspec.Struct, frozen=True):
     """Lines by category, the likeliest cause first."""
     followed_by: tuple[str, ...] = ()
     """Events of the kernel log that came after the likeliest cause: ``Xid 74 of 0000:1b:00.0``."""
+    beside: tuple[LogPlace, ...] = ()
+    """Where the line names no cause: lines that may say more, such as the first of trouble and the last exception."""
 
 
 class LogAnswer(msgspec.Struct, frozen=True):
@@ -132,11 +143,14 @@ def answer_from(names: Sequence[str]) -> LogAnswer:
     read = tuple(LogRead(printable(log.name), log.lines, len(log.told), log.is_cut) for log in logs)
     of_amd = any(log.of_amd for log in logs)
     versions = tuple(sorted({version for log in logs for version in log.versions}))
-    incidents = [_incident(chapter, of_amd) for chapter in tell(log.told for log in logs)]
+    chapters = tell(log.told for log in logs)
+    incidents = [_incident(chapter, of_amd) for chapter in chapters]
     if incidents and (reason := _why_not_reached(incidents[0], logs)) is not None:
         incidents[0] = reason
     if incidents and len(versions) > 1 and incidents[0].side in {"symptom", "unknown"}:
         incidents[0] = _of_versions(incidents[0], len(versions))
+    if incidents and incidents[0].side in {"symptom", "unknown"}:
+        incidents[0] = _with_reason(incidents[0], logs) or _with_lines(incidents[0], chapters[0], logs)
     working = [log for log in logs if log.works]
     works = f"{printable(working[0].name)}:{working[0].works}" if working else ""
     is_clear = any(log.has_ended or log.silent < _STILL_SECONDS for log in working)
@@ -165,9 +179,17 @@ def answer_from(names: Sequence[str]) -> LogAnswer:
 
 
 def _why_not_reached(incident: LogIncident, logs: Sequence[ReadLog]) -> LogIncident | None:
-    """An incident that timed out while it connected, with the reason that an earlier line gives; None without one."""
-    from commwatch.jobs.logs.meanings import about_line
+    """An incident that failed while it connected, with the reason that another line gives; None without one."""
+    from commwatch.jobs.logs.meanings import GLOO_LOOPBACK, about_line, calls_loopback
 
+    if incident.category in {"timeout", "socket"} and calls_loopback(incident.text):
+        for log in logs:
+            if (found := log.transport.seen.get("loopback")) is not None:
+                return msgspec.structs.replace(
+                    incident, category="socket", side=GLOO_LOOPBACK.side, certain=True,
+                    happened=GLOO_LOOPBACK.happened, next_step=GLOO_LOOPBACK.next_step, file=printable(log.name),
+                    line=found.number, text=found.text.strip(), counts={"socket": 1} | incident.counts,
+                )  # fmt: skip
     if incident.category != "timeout" or " connect" not in incident.text:
         return None
     for log in logs:
@@ -182,6 +204,53 @@ def _why_not_reached(incident: LogIncident, logs: Sequence[ReadLog]) -> LogIncid
                     counts={"socket": 1} | incident.counts,
                 )  # fmt: skip
     return None
+
+
+def _with_reason(incident: LogIncident, logs: Sequence[ReadLog]) -> LogIncident | None:
+    """An end without a cause, with the general words of one that a line near it has; None without any."""
+    from commwatch.jobs.logs.categories import EXCEPTION, UNKNOWN_END
+    from commwatch.jobs.logs.reasons import reason_in
+
+    if incident.happened not in {EXCEPTION.happened, UNKNOWN_END.happened}:
+        return None
+    near = range(incident.line - _NEAR_LINES, incident.line + _NEAR_LINES)
+    every = (one for log in logs for one in (*log.told, *log.signs, *log.doubts))
+    of_file = [one for one in every if one.line in near and printable(one.file) == incident.file]
+    for one in sorted(of_file, key=lambda one: one.line):
+        if (about := reason_in(one.event.text)) is not None:
+            return msgspec.structs.replace(
+                incident, side=about.side, happened=about.happened, next_step=about.next_step, certain=True,
+                line=one.line, text=one.event.text,
+            )  # fmt: skip
+    return None
+
+
+_NEAR_LINES = 50
+"""Lines around an end without a cause that are searched for general words of one."""
+
+
+def _with_lines(incident: LogIncident, chapter: Chapter, logs: Sequence[ReadLog]) -> LogIncident:
+    """An incident without a cause, with the lines that may say more, and the way to NCCL's own words."""
+    from commwatch.jobs.logs.story import first_rank, lines_beside
+
+    lines = [[*log.told, *log.signs, *log.doubts] for log in logs]
+    beside = tuple(
+        LogPlace(printable(one.file), one.line, one.event.text) for one in lines_beside(chapter.culprit, lines)
+    )
+    is_silent = not any("NCCL WARN" in one.event.text for log in lines for one in log)
+    of_job = any(log.of_nccl for log in logs) or any(
+        _OF_JOB.search(text) for text in (incident.text, *(one.text for one in beside))
+    )
+    step = incident.next_step
+    if incident.side == "unknown" and (rank := first_rank(lines)):
+        step += f" Rank {rank} wrote the first line of trouble."
+    if incident.side == "unknown" and is_silent and of_job and "NCCL_DEBUG" not in step:
+        step += " NCCL wrote no warning here: NCCL_DEBUG=WARN makes it name what fails in it."
+    return msgspec.structs.replace(incident, next_step=step, beside=beside)
+
+
+_OF_JOB = re.compile(r"(?i)nccl|torch|c10d|\brank|jax|xla|vllm|sglang|deepspeed|horovod|collective")
+"""Words of processes that use NCCL."""
 
 
 def _with_damage(incidents: list[LogIncident], damaged: LogIncident) -> list[LogIncident]:
@@ -199,10 +268,13 @@ _OF_SET_UP = frozenset({"ib_setup"})
 
 def _slow(logs: Sequence[ReadLog], works: bool, has_geforce: bool) -> tuple[LogIncident | None, tuple[str, ...]]:
     """Why a job that works is slow, None where nothing says so; and notes on its transport."""
+    from commwatch.jobs.logs.differing import differing_notes
     from commwatch.jobs.logs.transport import Transport
 
     transport = Transport([log.transport for log in logs], has_geforce)
     notes = tuple(_torn(log) for log in logs if log.tables.torn_at is not None and log.silent >= _STILL_SECONDS)
+    if not works:
+        notes = (*notes, *differing_notes([log.ranks for log in logs]))
     if not works and not transport.is_set_up:
         return None, notes if any(log.told for log in logs) else (*notes, *transport.notes())
     if (found := transport.slow()) is not None:
@@ -340,8 +412,8 @@ def _incident(chapter: Chapter, of_amd: bool) -> LogIncident:
 
 _RAISED = re.compile(r"\b[A-Z]\w{2,40}Error(?:: .{1,160})?")
 _READ_TRACEBACK = (
-    "Read the traceback above this line: its last entry in code of the job is the place. All other processes only lost "
-    "this one."
+    "Read the traceback above this line: its last entry in code of the job is the place, and the words of the error "
+    "show whether program, data or node is why. Other processes lost this one."
 )
 
 
@@ -406,6 +478,9 @@ def _incident_lines(number: int, incident: LogIncident, first: str) -> Iterator[
     yield [(f"{heading}{when}: ", "bold"), (incident.happened, _STYLES.get(incident.side, ""))]
     yield [(f"  {_where(incident)}", "")]
     yield [(f"    {printable(incident.text)}", "dim")]
+    for one in incident.beside:
+        yield [(f"  see also {one.file}:{one.line}", "")]
+        yield [(f"    {printable(one.text)}", "dim")]
     if incident.followed_by:
         yield [(f"  followed by: {', '.join(incident.followed_by)}", "")]
     if incident.silent_ranks:

@@ -58,7 +58,8 @@ class About(NamedTuple):
 
 CATEGORIES: Mapping[Category, About] = {
     "cuda": About("gpu", "A GPU failed, or a call of CUDA on it.",
-        "Look for an Xid of that GPU in the kernel log; without one the program itself is to blame."),
+        "Look for an Xid of that GPU in the kernel log. Without one, what CUDA says in the line decides between "
+        "driver, visible GPUs (CUDA_VISIBLE_DEVICES) and program."),
     "pcie": About("host", "A PCIe device, or the path to it, reported an error that was not corrected.",
         "Look at the device that the line names and at the bridge above it (lspci -tv): card, riser, slot, cable."),
     "limit": About("config", "A process met a limit of the system: of open files, of processes, or of a file system.",
@@ -72,7 +73,8 @@ CATEGORIES: Mapping[Category, About] = {
     "oom": About("program", "A process had no memory left, on its GPU or on the host.",
         "Lower batch or sequence length, or give the job more; look who else holds memory on that GPU."),
     "crash": About("program", "A process of the job ended by itself; all others lost it.",
-        "Read what that process wrote before this line: the fault is in the program or its data."),
+        "Read what that process wrote before this line; if it wrote nothing, look in the kernel log of its node "
+        "(segfault, oom-kill, Xid)."),
     "killed": About("program",
         "A process of the job was killed from outside, most often because memory of host or job ran out.",
         "Look for oom-kill in the kernel log and at the job's limit of memory; without one, somebody or the launcher"
@@ -99,15 +101,21 @@ CATEGORIES: Mapping[Category, About] = {
     "mnnvl": About("nvlink", "NVLink between nodes does not work.",
         "Look at IMEX: its service, its channels and its list of nodes."),
     "p2p": About("host", "Two GPUs of a node cannot reach each other directly.",
-        "Look at ACS and IOMMU of the host, and at what nvidia-smi topo -p2p r says."),
+        "Look at what nvidia-smi topo -p2p r says. If they have P2P: at ACS and IOMMU of the host, and whether each "
+        "process sees the GPU of the other (Slurm's --gpus-per-task and --gpu-bind hide it). If they have none, switch "
+        "off what needs it, such as an all-reduce of the program's own."),
     "socket": About("network", "A connection over TCP failed.",
         "Look whether the peer that is named still ran; if so, at firewall, route and NCCL_SOCKET_IFNAME."),
     "no_interface": About("config", "NCCL found no network interface that it may use.",
         "Correct NCCL_SOCKET_IFNAME or NCCL_SOCKET_FAMILY."),
-    "shm": About("config", "Shared memory of the host or container is too small.",
-        "Give the container more /dev/shm (docker --shm-size, an emptyDir of medium Memory)."),
-    "shm_gone": About("config", "A segment of shared memory that another process of the job had made is not there.",
-        "Look whether that process ended first, and whether all share one /dev/shm (one container, or --ipc=host)."),
+    "shm": About("config",
+        "A process could not get shared memory, most often because that of the host or container is too small.",
+        "Look at df -h /dev/shm. If it is small or full, give the container more (docker --shm-size, an emptyDir of "
+        "medium Memory); if not, look at its rights and at files of earlier jobs in it."),
+    "shm_gone": About("config",
+        "A process could not attach to shared memory that another process of the job had made.",
+        "Look whether that process ended first, and whether all share one /dev/shm (one container, or --ipc=host) and "
+        "run as the same user."),
     "version": About("config", "Versions of NCCL in this job do not go together.",
         "Use one image and one environment for all ranks."),
     "dup_gpu": About("config", "Two ranks use the same GPU.",
@@ -122,10 +130,11 @@ CATEGORIES: Mapping[Category, About] = {
         "Read the line itself and those around it."),
     "ib_flush": About("symptom", "RDMA transfers were dropped after an earlier error of the same connection.",
         "Look for the earlier error, in this log or in that of the peer."),
-    "remote": About("symptom", "A peer went away.",
-        "Look at the logs of the other ranks: one of them ended first."),
+    "remote": About("symptom", "A peer went away, or its connection broke.",
+        "Look at the logs of the other ranks for the one that ended first; if none did, at the network between them."),
     "timeout": About("symptom", "Processes waited in vain for others.",
-        "Look at the logs of the ranks that do not report it: the one that never came has the cause."),
+        "Look at the logs of the ranks that do not report it: one that ended, or never came, has the cause. If all "
+        "report it, look at the path between them (commwatch cluster check) and at their stacks (py-spy dump)."),
     "cancelled": About("symptom",
         "The job was ended by the scheduler or by hand: its time was over, or it had to make room.",
         "Ask the scheduler why (sacct, scontrol show job); if the job hung before, earlier lines say so."),
@@ -137,16 +146,17 @@ SIDES: Mapping[Category, Side] = {category: about.side for category, about in CA
 
 
 UNKNOWN_END = About("unknown", "Something failed or ended; nothing here says why, or whether the job went on.",
-                    "Read what that process wrote before this line, and the logs of the other ranks.")  # fmt: skip
+                    "Read what that process wrote before this line; of several ranks, begin with the one that failed "
+                    "first.")  # fmt: skip
 """Of a ``crash`` or ``other`` that only a status or a sign shows."""
 
 EXCEPTION = About("unknown", "The program ended with an exception; its words name no cause that commwatch knows.",
-                  "Read the traceback above it, and the logs of the other ranks at that time.")  # fmt: skip
+                  "Read the traceback above it; of several ranks, begin with the one that failed first.")  # fmt: skip
 """Of an exception that is only a sign of an end."""
 
 AMD = About("gpu", "A GPU failed, or a call of HIP on it.",
-            "Look for amdgpu in the kernel log (ring timeout, GPU reset, RAS); without a line of it the program itself "
-            "is to blame.")  # fmt: skip
+            "Look for amdgpu in the kernel log (ring timeout, GPU reset, RAS). Without a line of it, what HIP says in "
+            "the line decides between driver, visible GPUs (HIP_VISIBLE_DEVICES) and program.")  # fmt: skip
 """Of ``cuda`` in a log of AMD's."""
 
 PRECEDENCE: tuple[frozenset[Category], ...] = (

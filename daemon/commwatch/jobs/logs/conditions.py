@@ -52,7 +52,8 @@ class _Condition(NamedTuple):
 
 _CONDITIONS: Final = (
     _Condition(
-        frozenset({"ib_setup", "ib_retry"}), re.compile(r"GID|RoCE|::ffff:|\(101\) Network is unreachable"),
+        frozenset({"ib_setup", "ib_retry"}),
+        re.compile(r"^(?!.{0,700}MC_GID_INDEX).{0,700}?(?:GID|RoCE|::ffff:|\(101\) Network is unreachable)"),
         "nccl", (2, 21),
         "NCCL before 2.21 takes entry 0 of the GID table: set NCCL_IB_GID_INDEX to a RoCE v2 entry (show_gids).",
         "NCCL 2.21 and newer chooses the GID itself: remove NCCL_IB_GID_INDEX.",

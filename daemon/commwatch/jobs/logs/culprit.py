@@ -12,6 +12,8 @@ INCIDENT_SECONDS = 60.0
 
 _RANKS: dict[str, int] = {one: rank for rank, group in enumerate(PRECEDENCE) for one in group}
 _AFTER_CAUSES = len(PRECEDENCE)
+_STATUSES: frozenset[Category] = frozenset({"cuda", "usage"})
+"""Categories of NCCL's statuses that name no call."""
 
 
 class Finding(NamedTuple):
@@ -38,7 +40,7 @@ def first_culprit(findings: Iterable[Finding]) -> Category | None:
     return best.category
 
 
-def _rank(finding: Finding) -> int:
+def _rank(finding: Finding) -> float:
     """Smaller is likelier to be the cause."""
     if SIDES[finding.category] == "symptom":
         return _AFTER_CAUSES + (5 if finding.category == "teardown" else 3 if finding.certain else 4)
@@ -46,4 +48,6 @@ def _rank(finding: Finding) -> int:
         return _AFTER_CAUSES + (2 if finding.certain else 7)
     if finding.category == "crash" and not finding.certain:
         return _AFTER_CAUSES + 6
+    if finding.category in _STATUSES and not finding.certain:
+        return _AFTER_CAUSES + 2.5  # an unknown warning of NCCL says more than the status of the call
     return _RANKS[finding.category] if finding.certain else _AFTER_CAUSES + 1

@@ -55,7 +55,11 @@ _PREFIX = re.compile(
     r"(?: \[(?P<device>-?\d{1,10})\])?(?: (?P<source>[^\s:]{1,128}:\d{1,6}))?(?: \((?P<function>[^)]{0,128})\))? $"
 )
 _SOURCE = re.compile(r"(?:^|\s)(?P<source>[^\s:()]{1,128}:\d{1,6})(?: \([^)]{0,128}\))? $")
-_LAST_ERROR = re.compile(r"Last error:[\s]{0,80}(?:\[[\w|]{1,40}\]:|\S{1,80}: )?\s{0,80}(.{1,1024})")
+_LAST_ERROR = re.compile(
+    r"(?:Last error:[\s]{0,80}(?:\[[\w|]{1,40}\]:|\S{1,80}: )?\s{0,80}|"
+    r"Last NCCL warning\(error\)(?: log entry \(may be unrelated\))?:? {0,8}')(.{1,1024})"
+)
+"""NCCL's last warning as torch and XLA write it."""
 _COMPLETION = re.compile(r"(?:Got completion|CQE) .{0,200}?(?:error|status)[ =](?:\w{1,40}\(|\(\w{1,40}\))?(\d{1,3})\b")
 _SETTING = re.compile(
     r"^(?:NET/\w{1,24} ?: )?(NCCL_[A-Z0-9_]{1,64}) set (?:by environment to (\S.{0,511})|to (\S{1,511}))$"
@@ -165,7 +169,7 @@ def shows_good_end(line: str) -> bool:
 
 
 def _last_error(line: str) -> Finding | None:
-    if "Last error:" not in line or (found := _LAST_ERROR.search(line)) is None or HARMLESS.search(found[1]):
+    if "Last " not in line or (found := _LAST_ERROR.search(line)) is None or HARMLESS.search(found[1]):
         return None
     category = _category_of_message(found[1])
     # Without NCCL's file and line a failure of CUDA may be one of multicast or peer access: see ``CONTEXT``.

@@ -16,6 +16,7 @@ from commwatch.jobs.logs.messages import (
     LOST_GPU,
     MEMORY_LIMIT,
     MESSAGES_SAID,
+    MPI_INTERFACE,
     NO_DRIVER,
     NO_NAME,
     NO_SERVER,
@@ -55,6 +56,23 @@ _NODE_LOST: Final = About(
     "exclude it until then.",
 )  # fmt: skip
 
+FULL: Final = About(
+    "config", "A file system is full, or its quota is used up.",
+    "Look at df -h and df -i of the path, and at the quota; where none is named, /dev/shm and /tmp fill up first. Do "
+    "not load a checkpoint that was cut.",
+)  # fmt: skip
+PORT_TAKEN: Final = About(
+    "config", "The port at which a process should listen is taken.",
+    "See who has it (ss -ltnp 'sport = :PORT'): a rest of an earlier job, or another job on the node; choose another "
+    "MASTER_PORT for each job.",
+)  # fmt: skip
+_STATUS: Final = r"NCCL (?:error|Error|failure|operation \w)(?!.{0,300}\bfailure \d{0,4} ?').{0,300}"
+"""A status of NCCL in a line that does not hold NCCL's warning too."""
+_NO_WARNING: Final = About(
+    "unknown", "A call of NCCL failed; the reason is in a warning of NCCL, which is not in this log.",
+    "Run again with NCCL_DEBUG=WARN and read what NCCL writes before this line.",
+)  # fmt: skip
+
 CUDA_ROWS: Final[tuple[Message, ...]] = (
     # --- what is installed ---
     _row("version", r"driver version is insufficient for CUDA runtime|InsufficientDriver|driver on your system is too "
@@ -86,8 +104,10 @@ CUDA_ROWS: Final[tuple[Message, ...]] = (
          "The program loaded the stub of libcuda, which is only there to link against.",
          "Take lib64/stubs out of LD_LIBRARY_PATH, and see that the container gets the driver's libraries.")),
     _row("version", r"(?i)Driver/library version mismatch|NVRM: API mismatch", About("config",
-         "The driver's library and its kernel module are of different versions: the driver was upgraded under way.",
-         "Drain the node and reboot it, or unload and load the NVIDIA modules.")),
+         "The driver's library and its kernel module are of different versions: the driver was upgraded under way, or "
+         "the container brings a library of its own.",
+         "Run nvidia-smi on the host. If it fails too, drain the node and reboot it, or unload and load the NVIDIA "
+         "modules; if it works, take libnvidia-ml and libcuda out of the image or its LD_LIBRARY_PATH.")),
     _row("version", r"unsatisfied condition: (?:cuda|driver|brand|arch)", About("config",
          "The image asks for another driver or GPU than the node has; the line names the condition.",
          "Update the driver, or use an image for the CUDA version that nvidia-smi shows.")),
@@ -105,8 +125,8 @@ CUDA_ROWS: Final[tuple[Message, ...]] = (
          "comes with the driver, and into a container by its NVIDIA runtime.")),
     # --- which GPUs a process sees ---
     _row("usage", r"(?i)invalid device ordinal|InvalidDevice\b|INVALID_DEVICE\b", About("config",
-         "A process asked for a GPU whose number it does not see: there are more ranks on the node than GPUs that are "
-         "visible to them.", _SEES)),
+         "A process asked for a GPU whose number it does not see: most often more ranks run on the node than GPUs are "
+         "visible to them, or each sees its own GPU as number 0.", _SEES)),
     _row("cuda", r"(?i)no CUDA-capable device is detected|No CUDA GPUs are available|\bErrorNoDevice|"
          r"ERROR_NO_DEVICE|Found no NVIDIA driver", About("config",
          "The process sees no GPU: none was given to it, its container lost them, or the driver does not run.",
@@ -117,7 +137,8 @@ CUDA_ROWS: Final[tuple[Message, ...]] = (
          "Look at nvidia-smi: Compute M. of the GPU (nvidia-smi -c DEFAULT allows several processes), processes that "
          "were left over, and MIG; without these look for an Xid of the GPU.")),
     _row("cuda", r"(?i)nvml[^:]{0,24}: Unknown Error",
-         About("config", "The container lost its access to the GPUs' device files while it ran.", _LOST)),
+         About("config", "The driver's library may not use the GPUs: most often a container that lost its access to "
+               "their device files while it ran.", _LOST)),
     _row("cuda", r"(?i)nvml(?: error)?: (?:Driver Not Loaded|Insufficient Permissions)", NO_DRIVER),
     _row("cuda", r"(?i)nvml(?: error)?: GPU is lost", LOST_GPU),
     _row("cuda", r"NV_ERR_RESET_REQUIRED", About("gpu",
@@ -144,8 +165,9 @@ CUDA_ROWS: Final[tuple[Message, ...]] = (
          "CUDA_LAUNCH_BLOCKING=1, which names the first call that failed; compare cuDNN with what torch was built "
          "for.")),
     _row("cuda", r"CUDA error: initialization error", About("program",
-         "CUDA was used in a process that was forked after its parent had started CUDA.",
-         "Start workers with the method spawn, or use no CUDA before they are started.")),
+         "CUDA could not start in a process: most often it was forked after its parent had started CUDA.",
+         "Start workers with the method spawn, or use no CUDA before they are started. If nothing is forked, see "
+         "whether any program can use the GPU (nvidia-smi), and look at MPS.")),
     _row("oom", r"CUBLAS_STATUS_ALLOC_FAILED", About("program",
          "A GPU had no memory left for cuBLAS.",
          "Lower batch or sequence length; look who else holds memory on that GPU.")),
@@ -176,10 +198,7 @@ LIMIT_ROWS: Final[tuple[Message, ...]] = (
          "A process could not start another process or thread: a limit of their number was reached.",
          "Raise the limit of processes: ulimit -u, TasksMax of the unit, --pids-limit of the container, pids.max of "
          "its cgroup.")),
-    _row("limit", r"No space left on device|\[Errno 28\]|[Dd]isk quota exceeded|\[Errno 122\]", About("config",
-         "A file system is full, or its quota is used up.",
-         "Look at df -h and df -i of the path, and at the quota; where none is named, /dev/shm and /tmp fill up first. "
-         "Do not load a checkpoint that was cut.")),
+    _row("limit", r"No space left on device|\[Errno 28\]|[Dd]isk quota exceeded|\[Errno 122\]", FULL),
     _row("limit", r"low on resource: ephemeral-stor", About("config",
          "The disk of the node was full, and Kubernetes ended the pod.",
          "Write checkpoints, caches and logs to a volume in place of the container's disk; kubectl describe node shows "
@@ -211,13 +230,20 @@ LIMIT_ROWS: Final[tuple[Message, ...]] = (
          "virtual machine that shows none, or /sys is not there whole.",
          "Use a newer NCCL, which goes on without it (a newer torch brings it); in a container or sandbox, mount "
          "/sys.")),
-    _row("usage", r"EADDRINUSE|[Aa]ddress already in use|errno: 98", About("config",
-         "The port at which a process should listen is taken.",
-         "See who has it (ss -ltnp 'sport = :PORT'): a rest of an earlier job, or another job on the node; choose "
-         "another MASTER_PORT for each job.")),
-    _row("other", r"NCCL (?:error|Error|failure) .{0,300}(?:internal error|unhandled system error|unknown result)",
-         About("unknown", "A call of NCCL failed; the reason is in a warning of NCCL, which is not in this log.",
-         "Run again with NCCL_DEBUG=WARN and read what NCCL writes before this line.")),
+    _row("usage", r"EADDRINUSE|[Aa]ddress already in use|errno: 98", PORT_TAKEN),
+    _row("other", r"AMD-Vi: .{0,60}IO_PAGE_FAULT|DMAR: \[DMA \w", About("host",
+         "The IOMMU of the node refused a transfer of a PCIe device; from a GPU it is most often one to another GPU "
+         "(P2P).",
+         "Start the kernel with iommu=pt, or turn the IOMMU off in the firmware of the board; in a virtual machine "
+         "only its host can. NCCL_P2P_DISABLE=1 shows whether transfers between GPUs are why; if it persists, look at "
+         "driver and firmware of the device that the line names.")),
+    _row("other", r"btl: tcp: Match incoming connection .{0,200} failed", MPI_INTERFACE),
+    _row("other", _STATUS + r"(?:internal error|unhandled system error|unknown result)", _NO_WARNING),
+    _row("cuda", _STATUS + r"unhandled cuda error|^.{0,60}ncclUnhandledCudaError", About("unknown",
+         "A call of CUDA failed in NCCL; which one and why is in a warning of NCCL, which is not in this log.",
+         "Run again with NCCL_DEBUG=WARN: NCCL then writes the error of CUDA. The reason may be the GPU (look for an "
+         "Xid), the driver, or the GPUs that each rank sees (CUDA_VISIBLE_DEVICES).")),
+    _row("usage", _STATUS + r"invalid (?:argument|usage)|^.{0,60}ncclInvalid(?:Argument|Usage)", _NO_WARNING),
     _row("oom", r"oom[-_]kill event|OOMKilled|: Out Of Memory$", About("config",
          "The job or its container used all memory of the host that it was given, and was killed.", MEMORY_LIMIT)),
     _row("oom", r"(?:CUDA|HIP)(?: error:)? out of memory|CUDA_ERROR_OUT_OF_MEMORY", About("program",
@@ -259,6 +285,11 @@ LIMIT_ROWS: Final[tuple[Message, ...]] = (
          "A process died of a wrong access to memory (SIGSEGV), in the program or in a library.",
          "Look at the stack that it wrote, or at its core (coredumpctl gdb): try another version of the library of the "
          "topmost frame. PYTHONFAULTHANDLER=1 names the line of Python.")),
+    _row("cancelled", r"waiting for job step to complete", About("symptom",
+         "Slurm ended a step of the job, and its processes did not end in time; something had failed before, or the "
+         "job was cancelled.",
+         "Look at the lines of srun and slurmstepd before this one: they name the node or task. A process that still "
+         "does not end hangs in the kernel (ps: state D).")),
     _row("teardown", r"[Hh]eartbeat monitor timed out|watchdog got stuck", About("symptom",
          "The watchdog of this process was stuck: a call of CUDA or NCCL did not return, or a thread held the GIL.",
          "Look for an earlier cause in the logs of all ranks; without one, at the stacks of this process the next time "
@@ -275,6 +306,15 @@ LIMIT_ROWS: Final[tuple[Message, ...]] = (
          "that connects to the ports of jobs.")),
 )  # fmt: skip
 
+_LOOPBACK: Final = re.compile(r"(?:remote=\[|connect(?:ed)? to |to \[|to \()(?:::ffff:)?\[?(?:127\.\d|localhost\b)")
+"""The own node as the other end of a connection, in messages of Gloo and torch."""
+GLOO_LOOPBACK: Final = About("config",
+    "Gloo did not find an address by the name of its node, and gave the other ranks the loopback address, which leads "
+    "each of them to its own node.",
+    "Set GLOO_SOCKET_IFNAME to the interface between the nodes (ip -br addr), or give each node's own name (hostname) "
+    "its address in DNS or /etc/hosts.",
+)  # fmt: skip
+
 CONNECTION_ROWS: Final[tuple[Message, ...]] = (
     _row("socket", r"We couldn't connect to 'https?://", NO_SERVER),
     _row("socket", r"(?i)connect(?:ing|ion)? (?:to )?\[?fe80:", About("config",
@@ -282,6 +322,12 @@ CONNECTION_ROWS: Final[tuple[Message, ...]] = (
          "that is not joined to the other nodes, such as a veth or a bridge.",
          "Name the interface between the nodes with NCCL_SOCKET_IFNAME (and GLOO_SOCKET_IFNAME), or set "
          "NCCL_SOCKET_FAMILY=AF_INET; ip -br addr shows which address is whose.")),
+    _row("socket", r"mca_btl_tcp_\w{1,60}\].{0,20}connect\(\)", MPI_INTERFACE),
+    _row("socket", rf"(?i)^(?=.{{0,400}}(?:\berrno:? 111|refused)).{{0,400}}?{_LOOPBACK.pattern}", About("network",
+         "Nobody listened at a port of the process's own node, whose loopback address it called.",
+         "In a job on one node: look whether the process that should listen there still runs and has started (rank 0 "
+         "for MASTER_PORT). On several nodes the address is wrong: give MASTER_ADDR as one that all reach, and for "
+         "Gloo set GLOO_SOCKET_IFNAME, or give the name of each node its address in DNS or /etc/hosts.")),
     _row("socket", r"(?i)(?:\(errno: 111|\[Errno 111\]|errno 111|connection refused)", About("network",
          "Nobody listened at the address and port that a process called.",
          "Look whether the process that should listen there still runs and has started (rank 0 for MASTER_ADDR and "
@@ -297,7 +343,8 @@ CONNECTION_ROWS: Final[tuple[Message, ...]] = (
     _row("socket", r"(?i)(?:gai error: -?\d|(?:could|can) ?not (?:be )?resolved?|not resolve host|"
          r"name or service not known|temporary failure in name resolution|nodename nor servname)", NO_NAME),
     _row("socket", r"(?i)(?:errno:? 110|\[Errno 110\]|connection timed out)", About("network",
-         "The address that a process called did not answer: a firewall drops the packets, or the path is broken.",
+         "The address that a process called did not answer: its host is down, a firewall drops the packets, or the "
+         "path is broken.",
          "Open the ports between the nodes (MASTER_PORT and the range of ephemeral ports); commwatch cluster check "
          "tries the paths between nodes.")),
     _row("socket", r"client socket has timed out|timed out .{0,40}(?:trying|attempting) to connect", About("network",
@@ -323,6 +370,11 @@ _KERNEL: Final = re.compile(
     r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:"
 )
 _LINK_XID: Final = re.compile(rf"(?:{LINK_XIDS})\Z")
+
+
+def calls_loopback(text: str) -> bool:
+    """Whether a process failed to connect to its own node."""
+    return _LOOPBACK.search(text) is not None
 
 
 def report_in(line: str) -> Report | None:

@@ -73,6 +73,16 @@ _UCX: Final = About("config", "UCX has no transport that carries this kind of me
 NO_NAME: Final = About("config", "The name of a host could not be resolved.",
     "Try getent hosts NAME on the node that reports it; put the name into DNS or /etc/hosts of all nodes, or give "
     "MASTER_ADDR as an address. A pod's name is known once the pod and its service run.")  # fmt: skip
+_NOT_REACHED: Final = (
+    "(?:Socket timed out|Unable to contact|Transport endpoint is not|Zero Bytes|Connection |No route|"
+    "Communication connection|Protocol authentication|Invalid job credential|Can't find an address)"
+)
+"""Errors of Slurm where its daemons did not reach, or did not accept, each other."""
+MPI_INTERFACE: Final = About("network",
+    "Open MPI did not reach an address that another process of the job had given as its own.",
+    "See whose address it is (ip -br addr on the other node). One that is not joined to this node, such as that of "
+    "Docker or of a bridge, has to be left out: mpirun --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0. "
+    "Is it the right one: look whether that process ended first, and at the firewall.")  # fmt: skip
 _PATH: Final = (
     "Look on the node that reports it whether the path is there (a file system that is mounted on all nodes) and may "
     "be executed."
@@ -127,6 +137,10 @@ MESSAGES_SAID: Final[tuple[Message, ...]] = (
              "The other end of a transfer over EFA refused its address or key: no memory is registered there for it.",
              "Look at the program or plugin that registers the memory of the other end: it was freed, or registered "
              "anew, or the key does not reach this end whole. Try a newer version of it and of libfabric.")),
+    _message("version", "load NCCL library", r"Unable to load NCCL library", About("config",
+             "The program did not find NCCL (libnccl.so.2), or could not load it.",
+             "Install it in the environment of the job (pip install nvidia-nccl-cuNN, or the distribution's libnccl2), "
+             "and see with ldconfig -p and LD_LIBRARY_PATH which one the program gets.")),
     _message("ib_setup", "mlx5_cmd_", r"mlx5_cmd_\w{1,12}.{0,120}status (?:limits exceeded|no resources)", About(
              "host", "The adapter refused to make another object for a process (a memory key, a queue): all that its "
              "firmware has are taken.",
@@ -215,6 +229,24 @@ MESSAGES_SAID: Final[tuple[Message, ...]] = (
              About("config", "Slurm did not find the program of the job on a node, or may not start it.",
              f"{_PATH} A script that slurmd should have written itself: the disk of the node (/tmp, SlurmdSpoolDir) is "
              "full or was cleaned.")),
+    _message("unreachable", "launch f", r"(?:Task launch for \S{1,40} failed on node \S{1,255}|Application launch "
+             rf"failed): {_NOT_REACHED}", About("config",
+             "Slurm did not reach a node of the job to start processes there, or one did not accept the other.",
+             "Look at slurmd of the node that is named, and try its port (6818) and, from the node back to srun, "
+             "SrunPortRange. Compare clocks, versions of Slurm, and munge with its key (munge -n | ssh NODE unmunge; "
+             "sha256sum /etc/munge/munge.key).")),
+    _message("other", "ask launch for", r"Task launch for \S{1,40} failed on node \S{1,255}: (?!Job cred)", About(
+             "config", "Slurm could not start processes of the job on a node; the line says why.",
+             "Read the log of slurmd on that node at this time (its prolog, cgroups); where the line speaks of tasks "
+             "or CPUs, compare what srun asks for with what the job has (scontrol show job).")),
+    _message("unreachable", "unge decode failed", r"Munge decode failed: (?!.{0,200}retrying)", About("config",
+             "A daemon of Slurm could not verify where a message comes from: keys of munge or clocks differ, or munged "
+             "does not run.",
+             "Compare the nodes: sha256sum /etc/munge/munge.key, chronyc tracking, systemctl status munge; munge -n | "
+             "ssh NODE unmunge tries it.")),
+    _message("unreachable", "submission failed", rf"Batch job submission failed: {_NOT_REACHED}", About("config",
+             "The controller of Slurm did not answer in time, or was not reached.",
+             "Look at slurmctld: does it run (scontrol ping), is it overloaded (sdiag), and is its port open (6817)?")),
     _message("usage", "submission failed", r"Batch job submission failed: ", About("config",
              "Slurm refused the job; the line says why.",
              "Correct account, partition, QOS or the resources that the line names (sacctmgr show assoc, sinfo).")),
@@ -277,6 +309,11 @@ SIGNS_SAID: Final[tuple[Message, ...]] = (
              "(worker_count or num_workers_joined) of world_size.",
              "See which ranks do not write this line, and look at their logs, or at their stacks if they run "
              "(py-spy dump --pid PID).")),
+    _message("ib_setup", "GID is NULL", r"GID is NULL, please check your GID index", About("config",
+             "An adapter has no address at the index of its GID table that Mooncake uses, which leaves it out.",
+             "Set MC_GID_INDEX to the index of a RoCE v2 entry with the address between the nodes (show_gids; it can "
+             "differ from node to node), or leave adapters out that have none.")),
+    _message("socket", "TCP connect to a pee", r"Open MPI failed to TCP connect to a peer", MPI_INTERFACE),
     _message("waiting", "FailedMount", r"\bFailedMount\b", About("config",
              "A volume of the pod could not be mounted on its node.",
              "Read kubectl describe pod, and look at the storage's driver on that node.")),

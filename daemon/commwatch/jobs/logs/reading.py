@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import IO, BinaryIO, cast
 
 from commwatch.jobs.logs.conditions import GPU_NAME
+from commwatch.jobs.logs.differing import RankFacts
 from commwatch.jobs.logs.event import event_in_line, time_of
 from commwatch.jobs.logs.files import ANY_HOST, LogFile, find_logs, stat_log
 from commwatch.jobs.logs.kinds import IDENTIFIER, Kinds
@@ -98,6 +99,7 @@ class ReadLog:
     """Names of GPUs near the beginning: ``H100``."""
     transport: TransportLines = field(default_factory=TransportLines)
     tables: Tables = field(default_factory=Tables)
+    ranks: RankFacts = field(default_factory=RankFacts)
 
 
 def read_logs(names: Iterable[str]) -> list[ReadLog]:
@@ -246,6 +248,7 @@ def _take(log: ReadLog, body: bytes, default_year: int) -> None:
         log.signs = [one for one in log.signs if one.event.category != "timeout"]
     log.transport.take(body, log.lines + 1, kinds)
     log.tables.take(body, log.lines + 1, kinds)
+    log.ranks.take(body, kinds)
     number, counted = log.lines + 1, 0
     telling = dict(kinds.telling((*ALL_HINTS, *GOES_ON)))
     # Signs are asked only where nothing is reported.

@@ -79,6 +79,9 @@ _ENDED = (
 )
 """Texts of any program before the exit code of a process."""
 
+_FAILED_NCCL = r"NCCL (?:error|Error|failure|operation \w).{0,300}"
+"""Texts of torch, nccl-tests and XLA before the status of a call of NCCL."""
+
 _TORCH: tuple[tuple[Category, bool, str], ...] = (
     ("teardown", True, r"CUDA error: driver shutting down"),
     ("shm", True, r"DataLoader(?: worker .{0,80}Bus error|'s workers are out of shared)|nexpected bus error enc"),
@@ -133,7 +136,8 @@ _TORCH: tuple[tuple[Category, bool, str], ...] = (
     ("cuda", True, r"Triton Error \[CUDA\]|\bCUDA_ERROR_[A-Z]"),
     ("timeout", True, r"Watchdog caught collective operation timeout|Timeout at NCCL work|\bDEADLINE_EXCEEDED\b"),
     ("timeout", True, r"(?:Barrier|connection attempt|client socket has) timed out|DistStoreError|\bSocket Timeout$"),
-    ("timeout", True, r"Timed out (?:after \d{1,12} seconds )?(?:waiting |initializing)|Timeout waiting for key"),
+    ("timeout", True, r"Timed out (?:after \d{1,12} seconds )?(?:waiting (?!for job step)|initializing)"),
+    ("timeout", True, r"Timeout waiting for key"),
     ("timeout", True, r"wait timeout after \d|heartbeat timeout\. This|got (?:error|exception): (?:Socket )?Timeout"),
     ("timeout", True, r"(?:monitoredBarrier|waitForInput: ).{0,300}(?:timed out after \d|timeout|failed to pass)"),
     ("timeout", True, r"\bRanks? [\d, ]{1,200} failed to pass monitoredBarrier"),
@@ -162,12 +166,12 @@ _TORCH: tuple[tuple[Category, bool, str], ...] = (
     # The status of a call or of a process, last since the lines above carry one too.
     ("killed", False, r"^Killed|srun: error: .{1,200}: Killed$|signal: Killed"),
     ("killed", False, _ENDED + r"(?:137|-9)\b|\b[Ss]ignal:? (?:9|SIGKILL)\b|: line \d{1,6}: {1,6}\d{1,10} Killed\b"),
-    ("cuda", False, r"NCCL (?:error|Error|failure).{0,300}unhandled cuda error|ncclUnhandledCudaError"),
-    ("other", False, r"NCCL (?:error|Error|failure).{0,300}(?:unhandled system|internal) error"),
+    ("cuda", False, _FAILED_NCCL + r"unhandled cuda error|ncclUnhandledCudaError"),
+    ("other", False, _FAILED_NCCL + r"(?:unhandled system|internal) error"),
     ("other", False, r"ncclSystemError|ncclInternalError"),
-    ("usage", False, r"NCCL (?:error|Error|failure).{0,300}invalid (?:argument|usage)|ncclInvalid(?:Argument|Usage)"),
-    ("remote", False, r"NCCL (?:error|Error|failure).{0,300}remote process exited|ncclRemoteError"),
-    ("timeout", False, r"NCCL (?:error|Error|failure).{0,300}\btimeout\b|operations have failed or timed out"),
+    ("usage", False, _FAILED_NCCL + r"invalid (?:argument|usage)|ncclInvalid(?:Argument|Usage)"),
+    ("remote", False, _FAILED_NCCL + r"remote process exited|ncclRemoteError"),
+    ("timeout", False, _FAILED_NCCL + r"\btimeout\b|operations have failed or timed out"),
 )  # fmt: skip
 
 TORCH = tuple((category, certain, re.compile(rule)) for category, certain, rule in _TORCH)
@@ -261,12 +265,13 @@ VAGUE = re.compile(r"(?:Cuda|CUDA|HIP) failure (?:80[01] )?'operation not (?:per
 
 HINTS: tuple[bytes, ...] = (
     b"NCCL WARN ", b"NCCL error", b"NCCL Error", b"NCCL failure", b"ncclUnhandledCudaError", b"ncclSystemError",
-    b"ncclInternalError", b"ncclInvalid", b"ncclRemoteError", b"NCCL work", b"NCCL operations", b"NCCL communicator",
+    b"ncclInternalError", b"ncclInvalid", b"ncclRemoteError", b"NCCL work", b"NCCL operation", b"NCCL communicator",
     b"CUDA error", b"HIP error", b"cuda runtime error", b"Triton Error", b"CUDA_ERROR", b"CUDA driver error",
     b"ut of memory", b"utOfMemoryError", b"oom", b"OUT_OF_MEMORY", b"OOM", b"Out Of Memory", b"memory pressure",
     b"low on memory", b"Xid ", b"fallen off the bus", b"device handle for GPU", b"amdgpu", b"infiniband ",
     b"modify QP", b"libfabric:", b"NET/OFI", b"include/socket.h:", b"Duplicate GPU",
-    b"Last error:", b"atchdog", b"imeout", b"imed out", b"DistStoreError", b"monitoredBarrier", b"not responding",
+    b"Last error:", b"Last NCCL warning", b"atchdog", b"imeout", b"imed out", b"DistStoreError",
+    b"monitoredBarrier", b"not responding",
     b"not ready", b"should dump", b"failed on SocketImpl", b"store->get(", b"taking the entire process down",
     b"gloo/transport/", b"connectFullMesh", b"server socket", b"ddress already in use", b"marked dead",
     b"node has died", b"is dead or", b"NodeDied", b"Horovod has been shut", b"async NCCL error", b"got completion",

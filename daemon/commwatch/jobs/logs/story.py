@@ -21,6 +21,12 @@ EXCEPTION_LINE = re.compile(r"(?:^|[\s.\]:])\w{0,60}(?:Error|Exception|Interrupt
 """A line that names the exception that ends a traceback."""
 
 
+_HEADING = re.compile(
+    r"Traceback \(most recent|Process received signal|Signal(?: code)?: |\bframe #|Root Cause|ChildFailedError: ?$|"
+    r"During handling of the above|the direct cause of|^nccl[A-Z]\w{1,40}: "
+)
+"""Lines of an error that only introduce others."""
+
 _REMOVAL = "45"
 """The Xid by which the driver takes work off a GPU after another error, or since its program ended."""
 
@@ -171,6 +177,41 @@ class Chapter:
 def _is_removal(one: Told) -> bool:
     report = report_in(one.event.text)
     return report is not None and (report.kind, report.code) == ("xid", _REMOVAL)
+
+
+def _in_order(logs: Iterable[Iterable[Told]]) -> list[Told]:
+    """Lines by time where all have one, else as in their files."""
+    every = [one for log in logs for one in sorted(log, key=lambda one: one.line)]
+    if all(one.time is not None for one in every):
+        every.sort(key=lambda one: one.time or 0.0)
+    return every
+
+
+def first_rank(logs: Sequence[Iterable[Told]]) -> str:
+    """The rank that wrote the first line of trouble; empty if only one did, or their order is not known."""
+    every = _in_order(logs)
+    ranks = list(dict.fromkeys(one.event.rank for one in every if one.event.rank))
+    is_known = len({one.file for one in every}) == 1 or all(one.time is not None for one in every)
+    return ranks[0] if len(ranks) > 1 and is_known else ""
+
+
+def lines_beside(culprit: Told, logs: Iterable[Iterable[Told]]) -> tuple[Told, ...]:
+    """The lines that may say more than one that names no cause.
+
+    These are the first line of trouble, NCCL's first warning and the last exception of its process.
+
+    Args:
+        logs: all lines of each log that speak of trouble, in any order.
+    """
+    said = [one for one in _in_order(logs) if _HEADING.search(one.event.text) is None]
+    place = (culprit.file, culprit.event.rank)
+    raised = [
+        one for one in said if (one.file, one.event.rank) == place and EXCEPTION_LINE.search(one.event.text) is not None
+    ]
+    warnings = [one for one in said if "NCCL WARN" in one.event.text]
+    found = {one.event.text: one for one in (*said[:1], *warnings[:1], *raised[-1:])}
+    found.pop(culprit.event.text, None)
+    return tuple(found.values())
 
 
 def tell(logs: Iterable[Sequence[Told]]) -> list[Chapter]:

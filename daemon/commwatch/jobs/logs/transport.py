@@ -83,6 +83,8 @@ _MARKS: Final[dict[str, _Mark]] = {
     "started": _mark(b"Init COMPLETE", rb"Init COMPLETE"),
 }
 """By name. A log without any of NCCL's lines is not searched for them."""
+_LOOPBACK: Final = b"Using the loopback address as fallback"
+"""Of Gloo, which then gives the other ranks an address that only its own node has."""
 
 
 class Line(NamedTuple):
@@ -134,6 +136,8 @@ class TransportLines:
         if is_dump and (bridge := _EMULATED.search(body)) is not None:
             where = number + body.count(b"\n", 0, bridge.start())
             self.seen["emulated"] = _line(where, bridge[0])
+        if "loopback" not in self.seen and (at := body.find(_LOOPBACK)) >= 0:
+            self.seen["loopback"] = _line(number + body.count(b"\n", 0, at), _line_at(body, at))
         if not kinds.may_hold(_OF_NCCL):
             return
         for name, mark in _MARKS.items():
@@ -143,12 +147,12 @@ class TransportLines:
         if not kinds.may_hold(b"etwork ", b"NET/", b" nranks ", b" nRanks "):
             return
         for hint in (b"sing network ", b"NET/Socket : ", b"sing internal N", b" nranks ", b" nRanks "):
-            for line in _lines(body, hint):
+            for line in lines_with(body, hint):
                 if (host := _HOST.search(line)) is not None and len(self.hosts) < _MOST_HITS:
                     self.hosts.add(host[1])
                 self.ranks = max([self.ranks, *(int(one) for one in _RANKS.findall(line))])
                 self.nodes = max([self.nodes, *(int(one) for one in _NODES.findall(line))])
-        for line in _lines(body, b"NET/Socket : Using"):
+        for line in lines_with(body, b"NET/Socket : Using"):
             self.has_infiniband = self.has_infiniband or _INFINIBAND.search(line) is not None
         self._take_channels(body, number)
 
@@ -324,7 +328,8 @@ def _line_at(body: bytes, at: int) -> bytes:
     return body[max(start, at - _LONGEST_LINE) : min(end if end >= 0 else len(body), at + _LONGEST_LINE)]
 
 
-def _lines(body: bytes, hint: bytes) -> list[bytes]:
+def lines_with(body: bytes, hint: bytes) -> list[bytes]:
+    """The first lines of a piece that hold some bytes, each cut to what is around them."""
     found: list[bytes] = []
     at = body.find(hint)
     while at >= 0 and len(found) < _MOST_HITS:
