@@ -37,6 +37,8 @@ FIRST_DAYS = [
     ("h100x8ndr", f"- {NARROW}", {("pcie_width_dropped", "PCIe link of GPU1")}),
     ("rtx3090x4", f"- {NARROW}", {("gpu_below_equals", "GPU1")}),
     ("h100x8ndr", f"- {DOWN}\n- {PORT}", {("nvlink_down", "GPU1 link 2"), ("rdma_port_down", "mlx5_3 port 1")}),
+    ("h100x8ndr", f"- {PORT}\n- {PORT.replace('mlx5_3', 'mlx5_6')}",
+     {("rdma_port_down", "mlx5_3 port 1"), ("rdma_port_down", "mlx5_6 port 1")}),
     # Two cards are no majority: what one of them lacks is learned, and told as information.
     ("a10x2", f"- {NARROW}", set()),
     # All alike: GPUs on a board are known to have more, cards may stand in narrow slots.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence, Sized
+from collections.abc import Collection, Container, Iterable, Mapping, Sized
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -25,6 +25,7 @@ from commwatch.node.inventory_state import (
     stable_ports,
 )
 from commwatch.node.observation import Observation, SeenGpu, SeenPort
+from commwatch.units import format_rate
 from commwatch_exporters.snapshot import Series, Value
 
 IDENTITY: Final = "nvml_identity"
@@ -53,8 +54,10 @@ _ASPECTS: Mapping[str, str] = {
 """Aspects in which GPUs of one model on one node are alike."""
 _PRODUCT = "product "
 """Prefix of an aspect in which a GPU is compared with its product instead of its equals."""
-_ODD_GPUS = 0.25
-"""Share of the GPUs that may have less before it is taken for the board's own way."""
+_SPEED = "speed"
+"""Aspect in which RDMA rails are alike, besides being up."""
+_MOST_ODD = 0.25
+"""Share of the GPUs, or of the RDMA rails, that may have less before the node is taken to be built so."""
 
 LONGEST_STEP_SECONDS = 180.0
 """Observations further apart do not show the state in between: three times the interval of the slowest one."""
@@ -66,15 +69,16 @@ class _Expected:
 
     below_equals: Mapping[tuple[str, str], int]
     """By UUID and aspect, how much less a GPU has than its equals."""
-    ports_below_equals: Mapping[str, int]
-    """By name, 1 for an RDMA port that is down while its equals are up, else 0."""
+    ports_below_equals: Mapping[tuple[str, str], int]
+    """By name and aspect, how much less an RDMA port has than its equals: 1 where it is down and they are up, or speed
+    in bytes per second."""
     links: Mapping[str, Mapping[int, float]]
     """The NVLinks that a GPU should have, with their nominal rates in bytes per second, 0 where not known."""
     nvlinks: Mapping[str, NvlinkExpectation | None]
     lanes: Mapping[str, int | None]
     """The PCIe lanes that a GPU should have; None if their number is not known."""
-    rdma_ports: Sequence[str]
-    """Names of the RDMA ports that should be active."""
+    rdma_ports: Mapping[str, float | None]
+    """By name of the RDMA ports that should be active, the speed that each should have, bytes per second."""
     slots: Mapping[str, str]
     """UUID of the GPU in a slot, by PCI address."""
 
@@ -164,7 +168,7 @@ class Inventory:
         self.state.accepted = {}
         self._work_out_expected()
         self._accept_odd(self._expected.below_equals)
-        self._accept_odd({(name, "port"): less for name, less in self._expected.ports_below_equals.items()})
+        self._accept_odd(self._expected.ports_below_equals)
         self._work_out_expected()  # nothing is asked any more of what was accepted
         self._accept_odd(self._below_product())
         self._work_out_expected()
@@ -175,17 +179,22 @@ class Inventory:
 
     def odd(self) -> list[str]:
         """The parts that have less than their equals or their product and were not accepted so, in sentences."""
-        ports = self._expected.ports_below_equals
+        ports = self._expected.ports_below_equals.items()
         return [
             f"{_describe(uuid, self.state.gpus[uuid])}: {less} {_ASPECTS[aspect.removeprefix(_PRODUCT)]} less than its "
             f"{than}"
             for parts, than in ((self._expected.below_equals, "equals"), (self._below_product(), "product"))
             for (uuid, aspect), less in parts.items()
             if less
-        ] + [f"RDMA port {name} is down, and all its equals are up" for name, less in ports.items() if less]
+        ] + [
+            f"RDMA port {name} " + (f"is {format_rate(less)} slower than its equals" if aspect == _SPEED
+                                    else "is down, and its equals are up")
+            for (name, aspect), less in ports
+            if less
+        ]  # fmt: skip
 
-    def _below_equals(self) -> tuple[Mapping[tuple[str, str], int], Mapping[str, int]]:
-        """Shortfalls of the present GPUs, by UUID and aspect, and RDMA ports, by name, against their equals.
+    def _below_equals(self) -> dict[tuple[str, str], int]:
+        """Shortfalls of the present GPUs against their equals, by UUID and aspect.
 
         A learned quantity that is gone has its own series, and counts as present.
         """
@@ -202,23 +211,34 @@ class Inventory:
             ):
                 if now is not None:
                     has[aspect][uuid, aspect] = gpu.name, max(now, int(learned.due or 0))
-        gpus = {
+        return self._not_accepted({
             part: less
             for aspect, parts in has.items()
-            for part, less in shortfalls(parts, _ODD_GPUS, ends=2 if aspect == "nvlinks" else 1).items()
-        }
-        learned_ports = expected_ports(self.state.rdma_ports)
-        up = {
-            (name, "port"): (port.equal_in, int(port.is_up or name in learned_ports))
+            for part, less in shortfalls(parts, _MOST_ODD, ends=2 if aspect == "nvlinks" else 1).items()
+        })  # fmt: skip
+
+    def _rails_below_equals(self) -> dict[tuple[str, str], int]:
+        """Shortfalls of RDMA ports against their equals, by name and aspect; what was learned counts as above.
+
+        One or several for each GPU are rails; of others any may be left without a cable.
+        """
+        ports = {
+            name: port
             for name, port in (self._seen.rdma_ports or {}).items()
             if port.equal_in and port.is_up is not None
         }
-        # One or several for each GPU are rails; of others any may be left without a cable.
-        size = Counter(equal_in for equal_in, _ in up.values())
+        size = Counter(port.equal_in for port in ports.values())
         number = sum(gpu.is_expected and not gpu.is_replaced for gpu in self.state.gpus.values())
-        rails = {part: one for part, one in up.items() if number and size[one[0]] % number == 0}
-        ports = self._not_accepted(shortfalls(rails, 0.0))
-        return self._not_accepted(gpus), {name: less for (name, _), less in ports.items()}
+        up: dict[tuple[str, str], tuple[str, int]] = {}
+        speeds: dict[tuple[str, str], tuple[str, int]] = {}
+        for name, port in ports.items():
+            if not number or size[port.equal_in] % number:
+                continue
+            learned = self.state.rdma_ports.get(name, Learned()).due
+            up[name, "port"] = port.equal_in, int(port.is_up or learned is not None)
+            if port.is_up and port.speed:
+                speeds[name, _SPEED] = port.equal_in, int(max(port.speed, learned or 0.0))
+        return self._not_accepted({**shortfalls(up, _MOST_ODD), **shortfalls(speeds, _MOST_ODD)})
 
     def _below_product(self) -> dict[tuple[str, str], int]:
         """Shortfalls of the present GPUs against their product, by UUID and aspect.
@@ -313,7 +333,7 @@ class Inventory:
         """
         records = self.state.gpus
         self._learned_links = {uuid: record.expected_links() for uuid, record in records.items()}
-        less, ports = self._below_equals()
+        less, ports = self._below_equals(), self._rails_below_equals()
         links: dict[str, Mapping[int, float]] = {}
         nvlinks = {}
         for uuid, asked in self._asked_links(less).items():
@@ -329,11 +349,13 @@ class Inventory:
             capacity = sum(known) if len(known) == len(rates) else None
             nvlinks[uuid] = NvlinkExpectation(frozenset(rates), capacity) if rates else None
         seen = self._seen.rdma_ports or {}
-        names = {*expected_ports(self.state.rdma_ports), *(name for name, number in ports.items() if number)}
+        names = {*expected_ports(self.state.rdma_ports), *(name for (name, _), number in ports.items() if number)}
         names |= seen.keys() if len(seen) <= self._asked().get("rdma_port", 0) else set()
         # Of several GPUs in one slot the first: it is written last.
         slots = {one.pci_bus_id: uuid for uuid, one in reversed(records.items()) if not one.is_replaced}
-        self._expected = _Expected(less, ports, links, nvlinks, self._lanes(less), sorted(names), slots)
+        learned = {name: self.state.rdma_ports.get(name, Learned()).due for name in sorted(names)}
+        speeds = {name: speed and speed + ports.get((name, _SPEED), 0) for name, speed in learned.items()}
+        self._expected = _Expected(less, ports, links, nvlinks, self._lanes(less), speeds, slots)
 
     def _asked_links(self, less: Mapping[tuple[str, str], int]) -> dict[str, Collection[int]]:
         """NVLinks that are down and asked of a GPU, by UUID, whether or not they were learned.
@@ -517,7 +539,7 @@ class Inventory:
 
     def rdma_capacity(self, port: str) -> float | None:
         """The same of an RDMA port, named as ``mlx5_0:1``."""
-        return expected_speed(self.state.rdma_ports, port)
+        return self._expected.rdma_ports.get(port) or expected_speed(self.state.rdma_ports, port)
 
     def readings(self, faulty_strangers: int = 0) -> dict[Series, Value]:
         """The expected and present parts as the metrics of the inventory; arguments as for ``never_seen``."""
@@ -534,9 +556,8 @@ class Inventory:
             is_known = uuid in self._here or record.is_expected
             if is_known and not record.is_replaced:
                 readings.update(self._gpu_readings(uuid, record))
-        for name in self._expected.rdma_ports:
+        for name, speed in self._expected.rdma_ports.items():
             device, _, port = name.rpartition(":")
-            speed = self.state.rdma_ports.get(name, Learned()).due
             readings |= _port_readings("rdma_port", (device, port), speed)
         for name in expected_ports(self.state.ports):
             readings |= _port_readings("ethernet", (name,), self.state.ports[name].expected)
