@@ -775,6 +775,42 @@ def speed_expected(subject: Inventory) -> float | None:
     return block_of(subject.readings()).get("commwatch_rdma_port_speed_expected_bytes_per_second", "mlx5_3", "1")
 
 
+@pytest.mark.parametrize(
+    ("bonds", "carriers", "expected"),
+    [
+        pytest.param(("bond0", "bond0"), (1, 0), ["eth0", "eth1"], id="another member of the bond has a link"),
+        pytest.param(("bond0", "bond0"), (0, 0), [], id="none has"),
+        pytest.param(("bond0", "bond1"), (1, 0), ["eth0"], id="of another bond"),
+        pytest.param(("", ""), (1, 0), ["eth0"], id="of no bond"),
+        pytest.param(("bond0", "bond0"), (1, None), ["eth0"], id="switched off"),
+    ],
+)
+def test_members_of_a_bond_are_expected_to_have_a_link(
+    bonds: tuple[str, ...], carriers: tuple[Value, ...], expected: list[str]
+) -> None:
+    """From the first reading on, until they are accepted without one; they are not counted before they are stable."""
+    blocks = [
+        block_of({("commwatch_ethernet_info", (f"eth{number}", "", "mlx5_core", bond)): 1,
+                  ("commwatch_ethernet_carrier", (f"eth{number}",)): carrier})
+        for number, (bond, carrier) in enumerate(zip(bonds, carriers, strict=True))
+    ]  # fmt: skip
+    seen = observe_blocks(blocks, {"network"})
+    subject = inventory()
+    subject.observe(seen, 0)
+    assert interfaces_expected(subject) == expected
+    assert subject.expected()["ethernet_port"] is None
+
+    given_up = ["interface eth1 has no link, and another member of its bond has one"] if "eth1" in expected else []
+    assert subject.accept() == given_up
+    again = restarted(subject)
+    again.observe(seen, 0)
+    assert interfaces_expected(again) == [name for name in expected if name == "eth0"]
+
+
+def interfaces_expected(subject: Inventory) -> list[str]:
+    return [device for (device,), _ in block_of(subject.readings()).samples("commwatch_ethernet_expected")]
+
+
 def test_what_was_accepted_is_no_odd_one() -> None:
     """The acceptance says what was odd, and is part of the state; less than that is what was lost since."""
     odd = replace(gpu(3), links_up={}, links_down=frozenset({0, 1}), pcie_lanes=8)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Mapping, Sized
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -55,7 +55,8 @@ _ASPECTS: Mapping[str, str] = {
 _PRODUCT = "product "
 """Prefix of an aspect in which a GPU is compared with its product instead of its equals."""
 _SPEED = "speed"
-"""Aspect in which RDMA rails are alike, besides being up."""
+_BOND = "bond"
+"""Aspects of a port: an RDMA rail is as fast as its equals, and the members of a bond are up."""
 _MOST_ODD = 0.25
 """Share of the GPUs, or of the RDMA rails, that may have less before the node is taken to be built so."""
 
@@ -70,8 +71,8 @@ class _Expected:
     below_equals: Mapping[tuple[str, str], int]
     """By UUID and aspect, how much less a GPU has than its equals."""
     ports_below_equals: Mapping[tuple[str, str], int]
-    """By name and aspect, how much less an RDMA port has than its equals: 1 where it is down and they are up, or speed
-    in bytes per second."""
+    """By name and aspect, how much less an RDMA port or interface has than its equals: 1 where it is down and they are
+    up, or speed in bytes per second."""
     links: Mapping[str, Mapping[int, float]]
     """The NVLinks that a GPU should have, with their nominal rates in bytes per second, 0 where not known."""
     nvlinks: Mapping[str, NvlinkExpectation | None]
@@ -79,6 +80,8 @@ class _Expected:
     """The PCIe lanes that a GPU should have; None if their number is not known."""
     rdma_ports: Mapping[str, float | None]
     """By name of the RDMA ports that should be active, the speed that each should have, bytes per second."""
+    bonded: Sequence[str]
+    """Names of the interfaces that no reading has shown as up, and that should be since others of their bond are."""
     slots: Mapping[str, str]
     """UUID of the GPU in a slot, by PCI address."""
 
@@ -186,12 +189,7 @@ class Inventory:
             for parts, than in ((self._expected.below_equals, "equals"), (self._below_product(), "product"))
             for (uuid, aspect), less in parts.items()
             if less
-        ] + [
-            f"RDMA port {name} " + (f"is {format_rate(less)} slower than its equals" if aspect == _SPEED
-                                    else "is down, and its equals are up")
-            for (name, aspect), less in ports
-            if less
-        ]  # fmt: skip
+        ] + [_odd_port(*part, less) for part, less in ports if less]
 
     def _below_equals(self) -> dict[tuple[str, str], int]:
         """Shortfalls of the present GPUs against their equals, by UUID and aspect.
@@ -239,6 +237,15 @@ class Inventory:
             if port.is_up and port.speed:
                 speeds[name, _SPEED] = port.equal_in, int(max(port.speed, learned or 0.0))
         return self._not_accepted({**shortfalls(up, _MOST_ODD), **shortfalls(speeds, _MOST_ODD)})
+
+    def _bonded_and_down(self) -> dict[tuple[str, str], int]:
+        """1 for each interface that was never up while another member of its bond is, by name and aspect."""
+        ports = self._seen.ports or {}
+        bonds = {port.equal_in for port in ports.values() if port.is_up and port.equal_in}
+        down = [name for name, port in ports.items() if port.equal_in in bonds and not port.is_up]
+        return self._not_accepted(
+            {(name, _BOND): 1 for name in down if self.state.ports.get(name, Learned()).due is None}
+        )
 
     def _below_product(self) -> dict[tuple[str, str], int]:
         """Shortfalls of the present GPUs against their product, by UUID and aspect.
@@ -333,7 +340,7 @@ class Inventory:
         """
         records = self.state.gpus
         self._learned_links = {uuid: record.expected_links() for uuid, record in records.items()}
-        less, ports = self._below_equals(), self._rails_below_equals()
+        less, rails, bonded = self._below_equals(), self._rails_below_equals(), self._bonded_and_down()
         links: dict[str, Mapping[int, float]] = {}
         nvlinks = {}
         for uuid, asked in self._asked_links(less).items():
@@ -349,13 +356,16 @@ class Inventory:
             capacity = sum(known) if len(known) == len(rates) else None
             nvlinks[uuid] = NvlinkExpectation(frozenset(rates), capacity) if rates else None
         seen = self._seen.rdma_ports or {}
-        names = {*expected_ports(self.state.rdma_ports), *(name for (name, _), number in ports.items() if number)}
+        names = {*expected_ports(self.state.rdma_ports), *(name for (name, _), number in rails.items() if number)}
         names |= seen.keys() if len(seen) <= self._asked().get("rdma_port", 0) else set()
         # Of several GPUs in one slot the first: it is written last.
         slots = {one.pci_bus_id: uuid for uuid, one in reversed(records.items()) if not one.is_replaced}
         learned = {name: self.state.rdma_ports.get(name, Learned()).due for name in sorted(names)}
-        speeds = {name: speed and speed + ports.get((name, _SPEED), 0) for name, speed in learned.items()}
-        self._expected = _Expected(less, ports, links, nvlinks, self._lanes(less), speeds, slots)
+        speeds = {name: speed and speed + rails.get((name, _SPEED), 0) for name, speed in learned.items()}
+        self._expected = _Expected(
+            less, {**rails, **bonded}, links, nvlinks, self._lanes(less), speeds,
+            [name for (name, _), number in bonded.items() if number], slots,
+        )  # fmt: skip
 
     def _asked_links(self, less: Mapping[tuple[str, str], int]) -> dict[str, Collection[int]]:
         """NVLinks that are down and asked of a GPU, by UUID, whether or not they were learned.
@@ -479,7 +489,8 @@ class Inventory:
         """
         present, asked = self.present(), self._asked()
         known = {**self._known_of_gpus(), "rdma_port": _known_ports(self._expected.rdma_ports, self._seen.rdma_ports),
-                 "ethernet_port": _known_ports(stable_ports(self.state.ports), self._seen.ports)}  # fmt: skip
+                 "ethernet_port": _known_ports((*stable_ports(self.state.ports), *self._expected.bonded),
+                                               self._seen.ports)}  # fmt: skip
         gpus, absent_gpus = asked.get("gpu", 0), 0
         if gpus:
             absent_gpus = max(0, gpus - known["gpu"])
@@ -559,8 +570,9 @@ class Inventory:
         for name, speed in self._expected.rdma_ports.items():
             device, _, port = name.rpartition(":")
             readings |= _port_readings("rdma_port", (device, port), speed)
-        for name in expected_ports(self.state.ports):
-            readings |= _port_readings("ethernet", (name,), self.state.ports[name].expected)
+        for name in (*expected_ports(self.state.ports), *self._expected.bonded):
+            speed = self.state.ports.get(name, Learned()).expected
+            readings |= _port_readings("ethernet", (name,), speed)
         for (uuid, aspect), less in self._expected.below_equals.items():
             lacking = max(0, less - self._named(uuid, aspect))
             readings["commwatch_gpu_below_equals", (*self._labels(uuid), aspect)] = lacking
@@ -636,6 +648,15 @@ def _port_readings(family: str, labels: tuple[str, ...], speed: float | None) ->
         (f"commwatch_{family}_expected", labels): 1,
         (f"commwatch_{family}_speed_expected_bytes_per_second", labels): speed or None,
     }
+
+
+def _odd_port(name: str, aspect: str, less: int) -> str:
+    """``RDMA port mlx5_3:1 is down, and its equals are up``."""
+    if aspect == _BOND:
+        return f"interface {name} has no link, and another member of its bond has one"
+    if aspect == _SPEED:
+        return f"RDMA port {name} is {format_rate(less)} slower than its equals"
+    return f"RDMA port {name} is down, and its equals are up"
 
 
 def _known_ports(expected: Iterable[str], seen: Mapping[str, SeenPort] | None) -> int:
