@@ -1006,6 +1006,17 @@ def test_gpus_in_mig_mode_have_no_links() -> None:
         pytest.param(
             replace(of_board(links_up={}), gpus_on_boards=None, is_virtual=True), {}, id="no link is on"
         ),
+        *(
+            pytest.param(
+                replace(of_board(links_up={}, links_down=frozenset(range(18))), gpus_on_boards=None,
+                        is_virtual=virtual),
+                lacks, id=f"no link is up, {whose}",
+            )
+            for virtual, lacks, whose in (
+                (False, {"nvlinks": 18}, "of a machine of its own"), (True, {}, "the host's matter"),
+                (None, {}, "whose matter is not known"),
+            )
+        ),
         pytest.param(of_board(name="NVIDIA H100 PCIe", pcie_lanes=8, pcie_lanes_max=16), {}, id="cards"),
     ],
 )  # fmt: skip

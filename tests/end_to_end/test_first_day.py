@@ -34,6 +34,8 @@ FIRST_DAYS = [
     ("a100x4", f"- {DOWN}", {("nvlink_down", "GPU0 link 2")}),
     # All links of a GPU are the GPU, and those of the others that lead to it as well.
     *((preset, f"- {DARK}", {("nvlink_down", "GPU1")}) for preset in ("h100x8", "a100x4")),
+    ("a100x4", "\n".join(f"- {DARK.replace('1', str(gpu))}" for gpu in range(4)),
+     {("gpu_below_product", "NVLinks of 4 GPUs")}),
     ("h100x8ndr", f"- {NARROW}", {("pcie_width_dropped", "PCIe link of GPU1")}),
     ("rtx3090x4", f"- {NARROW}", {("gpu_below_equals", "GPU1")}),
     ("h100x8ndr", f"- {DOWN}\n- {PORT}", {("nvlink_down", "GPU1 link 2"), ("rdma_port_down", "mlx5_3 port 1")}),

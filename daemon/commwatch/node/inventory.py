@@ -250,8 +250,8 @@ class Inventory:
     def _below_product(self) -> dict[tuple[str, str], int]:
         """Shortfalls of the present GPUs against their product, by UUID and aspect.
 
-        Lanes count as far as both ends can use them, since a narrow slot has no more; NVLinks count only if some are
-        up, and in a virtual machine only if it has a whole board.
+        Lanes count as far as both ends can use them, since a narrow slot has no more; NVLinks count in a virtual
+        machine only if some are up and it has a whole board.
         """
         has: dict[tuple[str, str], int] = {}
         models = Counter(gpu.name for gpu in self._here.values())
@@ -264,9 +264,10 @@ class Inventory:
                 has[uuid, _PRODUCT + "lanes"] = min(product.lanes, gpu.pcie_lanes_max or product.lanes) - lanes
             if gpu.pcie_own_generation is not None:
                 has[uuid, _PRODUCT + "generation"] = product.generation - gpu.pcie_own_generation
-            is_whole = self._seen.is_virtual is False or models[gpu.name] >= WHOLE_BOARD
-            if gpu.links_up and is_whole and "nvlink" not in self._asked():
-                links = self._expected.links[uuid].keys() | gpu.links_up.keys()
+            up, is_own = gpu.links_up or {}, self._seen.is_virtual is False
+            is_whole = is_own or models[gpu.name] >= WHOLE_BOARD
+            if (up or (gpu.links_down and is_own)) and is_whole and "nvlink" not in self._asked():
+                links = self._expected.links[uuid].keys() | up.keys()
                 has[uuid, _PRODUCT + "nvlinks"] = product.nvlinks - len(links)
         return self._not_accepted({part: max(0, less) for part, less in has.items()})
 
