@@ -15,6 +15,7 @@ from commwatch.node.inventory import Inventory, Kind
 from commwatch.node.inventory_state import InventoryState
 from commwatch.node.observation import Observation, SeenGpu, SeenPort, observe_blocks
 from commwatch.state.records import decode
+from commwatch.units import format_rate
 from commwatch_exporters.snapshot import Value
 from support.pages import block_of
 from support.passes import in_one_pass
@@ -718,7 +719,8 @@ def rails(number: int, down: int = 0) -> dict[str, SeenPort]:
     [
         pytest.param(rails(4, down=1), [("mlx5_3", "1")], id="one of four"),
         pytest.param(rails(3, down=1), [], id="three are too few"),
-        pytest.param(rails(8, down=2), [], id="two are no odd one"),
+        pytest.param(rails(8, down=2), [("mlx5_6", "1"), ("mlx5_7", "1")], id="a quarter"),
+        pytest.param(rails(8, down=3), [], id="more than a quarter: it is built so"),
         pytest.param(rails(8, down=1), [("mlx5_7", "1")], id="two for each GPU"),
         pytest.param(rails(6, down=1), [], id="as many as no rails are"),
         pytest.param(rails(4), [], id="all are up"),
@@ -727,7 +729,7 @@ def rails(number: int, down: int = 0) -> dict[str, SeenPort]:
         pytest.param({**rails(4), "mlx5_9:1": SeenPort(None, None, "MT4129 InfiniBand 1")}, [], id="not read"),
     ],
 )
-def test_an_rdma_port_that_is_the_only_one_down_of_its_kind(
+def test_rdma_ports_that_are_down_beside_equals_that_are_up(
     ports: dict[str, SeenPort], names: list[tuple[str, ...]]
 ) -> None:
     """Of rails, one or more for each GPU, is expected from the first look; adapters for something else may well have no
@@ -743,6 +745,72 @@ def test_an_rdma_port_that_is_the_only_one_down_of_its_kind(
     assert [tuple(one) for one in down if block.get("commwatch_rdma_port_expected", *one) == 1] == names
 
 
+@pytest.mark.parametrize(
+    ("slow", "expected"),
+    [
+        pytest.param({"mlx5_3:1": 12.5e9}, 50e9, id="one lane of four"),
+        pytest.param({"mlx5_3:1": 12.5e9, "mlx5_5:1": 25e9}, 50e9, id="a quarter"),
+        pytest.param({f"mlx5_{number}:1": 12.5e9 for number in (3, 4, 5)}, 12.5e9, id="more: they are made so"),
+        pytest.param({f"mlx5_{number}:1": 12.5e9 for number in range(8)}, 12.5e9, id="all"),
+        pytest.param({"mlx5_3:1": 100e9}, 100e9, id="one that is faster"),
+    ],
+)
+def test_a_rail_is_expected_to_be_as_fast_as_its_equals(slow: Mapping[str, float], expected: float) -> None:
+    """From the first reading on; what was accepted is expected from then on, also after a restart."""
+    ports = {name: replace(port, speed=slow.get(name, 50e9)) for name, port in rails(8).items()}
+    seen = replace(FOUR, rdma_ports=ports)
+    subject = inventory()
+    subject.observe(seen, 0)
+    assert subject.rdma_capacity("mlx5_3:1") == speed_expected(subject) == expected
+
+    said = subject.accept()
+    assert said == [f"RDMA port {name} is {format_rate(50e9 - speed)} slower than its equals"
+                    for name, speed in slow.items() if expected == 50e9]  # fmt: skip
+    again = restarted(subject)
+    again.observe(seen, 0)
+    assert again.rdma_capacity("mlx5_3:1") == speed_expected(again) == slow["mlx5_3:1"]
+
+
+def speed_expected(subject: Inventory) -> float | None:
+    return block_of(subject.readings()).get("commwatch_rdma_port_speed_expected_bytes_per_second", "mlx5_3", "1")
+
+
+@pytest.mark.parametrize(
+    ("bonds", "carriers", "expected"),
+    [
+        pytest.param(("bond0", "bond0"), (1, 0), ["eth0", "eth1"], id="another member of the bond has a link"),
+        pytest.param(("bond0", "bond0"), (0, 0), [], id="none has"),
+        pytest.param(("bond0", "bond1"), (1, 0), ["eth0"], id="of another bond"),
+        pytest.param(("", ""), (1, 0), ["eth0"], id="of no bond"),
+        pytest.param(("bond0", "bond0"), (1, None), ["eth0"], id="switched off"),
+    ],
+)
+def test_members_of_a_bond_are_expected_to_have_a_link(
+    bonds: tuple[str, ...], carriers: tuple[Value, ...], expected: list[str]
+) -> None:
+    """From the first reading on, until they are accepted without one; they are not counted before they are stable."""
+    blocks = [
+        block_of({("commwatch_ethernet_info", (f"eth{number}", "", "mlx5_core", bond)): 1,
+                  ("commwatch_ethernet_carrier", (f"eth{number}",)): carrier})
+        for number, (bond, carrier) in enumerate(zip(bonds, carriers, strict=True))
+    ]  # fmt: skip
+    seen = observe_blocks(blocks, {"network"})
+    subject = inventory()
+    subject.observe(seen, 0)
+    assert interfaces_expected(subject) == expected
+    assert subject.expected()["ethernet_port"] is None
+
+    given_up = ["interface eth1 has no link, and another member of its bond has one"] if "eth1" in expected else []
+    assert subject.accept() == given_up
+    again = restarted(subject)
+    again.observe(seen, 0)
+    assert interfaces_expected(again) == [name for name in expected if name == "eth0"]
+
+
+def interfaces_expected(subject: Inventory) -> list[str]:
+    return [device for (device,), _ in block_of(subject.readings()).samples("commwatch_ethernet_expected")]
+
+
 def test_what_was_accepted_is_no_odd_one() -> None:
     """The acceptance says what was odd, and is part of the state; less than that is what was lost since."""
     odd = replace(gpu(3), links_up={}, links_down=frozenset({0, 1}), pcie_lanes=8)
@@ -750,7 +818,7 @@ def test_what_was_accepted_is_no_odd_one() -> None:
     subject = inventory()
     subject.observe(seen, 0)
     said = subject.accept()
-    assert [text for text in said if "less than its equals" in text or "all its equals are up" in text] == said
+    assert [text for text in said if "less than its equals" in text or "its equals are up" in text] == said
     assert len(said) == 3
 
     again = restarted(subject)
@@ -937,6 +1005,17 @@ def test_gpus_in_mig_mode_have_no_links() -> None:
         ),
         pytest.param(
             replace(of_board(links_up={}), gpus_on_boards=None, is_virtual=True), {}, id="no link is on"
+        ),
+        *(
+            pytest.param(
+                replace(of_board(links_up={}, links_down=frozenset(range(18))), gpus_on_boards=None,
+                        is_virtual=virtual),
+                lacks, id=f"no link is up, {whose}",
+            )
+            for virtual, lacks, whose in (
+                (False, {"nvlinks": 18}, "of a machine of its own"), (True, {}, "the host's matter"),
+                (None, {}, "whose matter is not known"),
+            )
         ),
         pytest.param(of_board(name="NVIDIA H100 PCIe", pcie_lanes=8, pcie_lanes_max=16), {}, id="cards"),
     ],

@@ -18,8 +18,8 @@ DARK = "{fault: nvlink_down, gpu: 1, at: 0s}"
 NARROW = "{fault: pcie_width, gpu: 1, lanes: 8, at: 0s}"
 PORT = "{fault: rdma_port_down, device: mlx5_3, at: 0s}"
 NAMED = {
-    "gpu_below_equals", "gpu_below_product", "nvlink_down", "parts_never_seen", "pcie_width_dropped",
-    "ports_never_seen", "rdma_port_down",
+    "ethernet_down", "gpu_below_equals", "gpu_below_product", "nvlink_down", "parts_never_seen", "pcie_width_dropped",
+    "ports_never_seen", "rdma_port_down", "rdma_port_slow",
 }  # fmt: skip
 
 
@@ -34,9 +34,15 @@ FIRST_DAYS = [
     ("a100x4", f"- {DOWN}", {("nvlink_down", "GPU0 link 2")}),
     # All links of a GPU are the GPU, and those of the others that lead to it as well.
     *((preset, f"- {DARK}", {("nvlink_down", "GPU1")}) for preset in ("h100x8", "a100x4")),
+    ("a100x4", "\n".join(f"- {DARK.replace('1', str(gpu))}" for gpu in range(4)),
+     {("gpu_below_product", "NVLinks of 4 GPUs")}),
     ("h100x8ndr", f"- {NARROW}", {("pcie_width_dropped", "PCIe link of GPU1")}),
     ("rtx3090x4", f"- {NARROW}", {("gpu_below_equals", "GPU1")}),
     ("h100x8ndr", f"- {DOWN}\n- {PORT}", {("nvlink_down", "GPU1 link 2"), ("rdma_port_down", "mlx5_3 port 1")}),
+    ("h100x8ndr", f"- {PORT}\n- {PORT.replace('mlx5_3', 'mlx5_6')}",
+     {("rdma_port_down", "mlx5_3 port 1"), ("rdma_port_down", "mlx5_6 port 1")}),
+    ("h100x8ndr", "- {fault: ethernet_down, interface: ens11f1np1, at: 0s}", {("ethernet_down", "ens11f1np1")}),
+    ("b200x8", "- {fault: ethernet_down, interface: ens2np0, at: 0s}", set()),  # in no bond: it may have no cable
     # Two cards are no majority: what one of them lacks is learned, and told as information.
     ("a10x2", f"- {NARROW}", set()),
     # All alike: GPUs on a board are known to have more, cards may stand in narrow slots.

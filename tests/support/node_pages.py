@@ -108,7 +108,7 @@ _MARKS = {
     f"gpu/{SLOTS[LOST]}": Mark("critical", "A GPU is lost to the driver"),
     f"nvlink/{SLOTS[3]}/7": Mark("critical", "An expected NVLink is down"),
     f"nvlink/{SLOTS[0]}/2": Mark("warning", "An NVLink makes CRC errors"),
-    "rdma_port/mlx5_5/1": Mark("critical", "An RDMA port that was active, or whose equals all are, is down"),
+    "rdma_port/mlx5_5/1": Mark("critical", "An RDMA port that was active, or whose equals are, is down"),
 }
 
 

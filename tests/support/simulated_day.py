@@ -117,13 +117,15 @@ SHORT_DAY = Day(
 
 
 def with_spare_port(preset: Preset) -> Preset:
-    """The node with a second port on its first network adapter, without a cable."""
+    """The node with a second port on its first network adapter, without a cable, and with no spare port in a bond."""
     port = preset.interfaces[0]
     address = f"{port.pci_address[:-1]}7"
     card = next(device for device in preset.devices if device.address == port.pci_address)
     spare = replace(port, name=_spare_port(preset), pci_address=address, bond="")
     devices = (*preset.devices, replace(card, address=address))
-    return replace(preset, interfaces=(*preset.interfaces, spare), devices=devices)
+    spare_rdma = [one.interface for one in preset.rdma_ports[-1:]]
+    interfaces = [replace(one, bond="") if one.name in spare_rdma else one for one in preset.interfaces]
+    return replace(preset, interfaces=(*interfaces, spare), devices=devices)
 
 
 def _spare_port(preset: Preset) -> str:

@@ -27,7 +27,7 @@ _ROCE_HEADERS: Final = 40 + 8 + 12 + 4 + 28 + 4
 _MTUS: Final = (4096, 2048, 1024, 512, 256)
 """Of the InfiniBand transport, in bytes."""
 _BEST_MTU: Final = _MTUS[0]
-_STABLE = "the fastest that was stable here"
+_STABLE = "the fastest that was stable here, or that its equals have"
 _SIBLINGS = "the fastest port of the same adapter model"
 _TRANSPORT = "the largest of the InfiniBand transport"
 _ROUTED = ("roce_v2_ipv4", "roce_v2_ipv6")

@@ -81,7 +81,7 @@ _FAULTS: tuple[_Fault, ...] = (
            "Part of the fabric's bandwidth is missing for this GPU."),
     _Fault("fabric_recovering", "nvlink", {"slow": 0.5, "late": 0.6, "failing": 0.5, "logged": 0.5},
            "Traffic of this GPU stalls while the fabric works on it."),
-    _Fault("fabric_not_joined", "nvlink", {"slow": 0.6, "failing": 0.9, "logged": 0.9},
+    _Fault("fabric_not_joined", "nvlink", {"slow": 0.9, "failing": 0.9, "logged": 0.9},
            "A GPU that has not joined the fabric does not reach others over NVLink."),
     _Fault("fabric_misconfigured", "nvlink", {"slow": 0.6, "failing": 0.6, "logged": 0.6},
            "The fabric does not serve this GPU as it is set up."),

@@ -25,6 +25,7 @@ from commwatch.node.inventory_state import (
     stable_ports,
 )
 from commwatch.node.observation import Observation, SeenGpu, SeenPort
+from commwatch.units import format_rate
 from commwatch_exporters.snapshot import Series, Value
 
 IDENTITY: Final = "nvml_identity"
@@ -53,8 +54,11 @@ _ASPECTS: Mapping[str, str] = {
 """Aspects in which GPUs of one model on one node are alike."""
 _PRODUCT = "product "
 """Prefix of an aspect in which a GPU is compared with its product instead of its equals."""
-_ODD_GPUS = 0.25
-"""Share of the GPUs that may have less before it is taken for the board's own way."""
+_SPEED = "speed"
+_BOND = "bond"
+"""Aspects of a port: an RDMA rail is as fast as its equals, and the members of a bond are up."""
+_MOST_ODD = 0.25
+"""Share of the GPUs, or of the RDMA rails, that may have less before the node is taken to be built so."""
 
 LONGEST_STEP_SECONDS = 180.0
 """Observations further apart do not show the state in between: three times the interval of the slowest one."""
@@ -66,15 +70,18 @@ class _Expected:
 
     below_equals: Mapping[tuple[str, str], int]
     """By UUID and aspect, how much less a GPU has than its equals."""
-    ports_below_equals: Mapping[str, int]
-    """By name, 1 for an RDMA port that is down while its equals are up, else 0."""
+    ports_below_equals: Mapping[tuple[str, str], int]
+    """By name and aspect, how much less an RDMA port or interface has than its equals: 1 where it is down and they are
+    up, or speed in bytes per second."""
     links: Mapping[str, Mapping[int, float]]
     """The NVLinks that a GPU should have, with their nominal rates in bytes per second, 0 where not known."""
     nvlinks: Mapping[str, NvlinkExpectation | None]
     lanes: Mapping[str, int | None]
     """The PCIe lanes that a GPU should have; None if their number is not known."""
-    rdma_ports: Sequence[str]
-    """Names of the RDMA ports that should be active."""
+    rdma_ports: Mapping[str, float | None]
+    """By name of the RDMA ports that should be active, the speed that each should have, bytes per second."""
+    bonded: Sequence[str]
+    """Names of the interfaces that no reading has shown as up, and that should be since others of their bond are."""
     slots: Mapping[str, str]
     """UUID of the GPU in a slot, by PCI address."""
 
@@ -164,7 +171,7 @@ class Inventory:
         self.state.accepted = {}
         self._work_out_expected()
         self._accept_odd(self._expected.below_equals)
-        self._accept_odd({(name, "port"): less for name, less in self._expected.ports_below_equals.items()})
+        self._accept_odd(self._expected.ports_below_equals)
         self._work_out_expected()  # nothing is asked any more of what was accepted
         self._accept_odd(self._below_product())
         self._work_out_expected()
@@ -175,17 +182,17 @@ class Inventory:
 
     def odd(self) -> list[str]:
         """The parts that have less than their equals or their product and were not accepted so, in sentences."""
-        ports = self._expected.ports_below_equals
+        ports = self._expected.ports_below_equals.items()
         return [
             f"{_describe(uuid, self.state.gpus[uuid])}: {less} {_ASPECTS[aspect.removeprefix(_PRODUCT)]} less than its "
             f"{than}"
             for parts, than in ((self._expected.below_equals, "equals"), (self._below_product(), "product"))
             for (uuid, aspect), less in parts.items()
             if less
-        ] + [f"RDMA port {name} is down, and all its equals are up" for name, less in ports.items() if less]
+        ] + [_odd_port(*part, less) for part, less in ports if less]
 
-    def _below_equals(self) -> tuple[Mapping[tuple[str, str], int], Mapping[str, int]]:
-        """Shortfalls of the present GPUs, by UUID and aspect, and RDMA ports, by name, against their equals.
+    def _below_equals(self) -> dict[tuple[str, str], int]:
+        """Shortfalls of the present GPUs against their equals, by UUID and aspect.
 
         A learned quantity that is gone has its own series, and counts as present.
         """
@@ -202,29 +209,49 @@ class Inventory:
             ):
                 if now is not None:
                     has[aspect][uuid, aspect] = gpu.name, max(now, int(learned.due or 0))
-        gpus = {
+        return self._not_accepted({
             part: less
             for aspect, parts in has.items()
-            for part, less in shortfalls(parts, _ODD_GPUS, ends=2 if aspect == "nvlinks" else 1).items()
-        }
-        learned_ports = expected_ports(self.state.rdma_ports)
-        up = {
-            (name, "port"): (port.equal_in, int(port.is_up or name in learned_ports))
+            for part, less in shortfalls(parts, _MOST_ODD, ends=2 if aspect == "nvlinks" else 1).items()
+        })  # fmt: skip
+
+    def _rails_below_equals(self) -> dict[tuple[str, str], int]:
+        """Shortfalls of RDMA ports against their equals, by name and aspect; what was learned counts as above.
+
+        One or several for each GPU are rails; of others any may be left without a cable.
+        """
+        ports = {
+            name: port
             for name, port in (self._seen.rdma_ports or {}).items()
             if port.equal_in and port.is_up is not None
         }
-        # One or several for each GPU are rails; of others any may be left without a cable.
-        size = Counter(equal_in for equal_in, _ in up.values())
+        size = Counter(port.equal_in for port in ports.values())
         number = sum(gpu.is_expected and not gpu.is_replaced for gpu in self.state.gpus.values())
-        rails = {part: one for part, one in up.items() if number and size[one[0]] % number == 0}
-        ports = self._not_accepted(shortfalls(rails, 0.0))
-        return self._not_accepted(gpus), {name: less for (name, _), less in ports.items()}
+        up: dict[tuple[str, str], tuple[str, int]] = {}
+        speeds: dict[tuple[str, str], tuple[str, int]] = {}
+        for name, port in ports.items():
+            if not number or size[port.equal_in] % number:
+                continue
+            learned = self.state.rdma_ports.get(name, Learned()).due
+            up[name, "port"] = port.equal_in, int(port.is_up or learned is not None)
+            if port.is_up and port.speed:
+                speeds[name, _SPEED] = port.equal_in, int(max(port.speed, learned or 0.0))
+        return self._not_accepted({**shortfalls(up, _MOST_ODD), **shortfalls(speeds, _MOST_ODD)})
+
+    def _bonded_and_down(self) -> dict[tuple[str, str], int]:
+        """1 for each interface that was never up while another member of its bond is, by name and aspect."""
+        ports = self._seen.ports or {}
+        bonds = {port.equal_in for port in ports.values() if port.is_up and port.equal_in}
+        down = [name for name, port in ports.items() if port.equal_in in bonds and not port.is_up]
+        return self._not_accepted(
+            {(name, _BOND): 1 for name in down if self.state.ports.get(name, Learned()).due is None}
+        )
 
     def _below_product(self) -> dict[tuple[str, str], int]:
         """Shortfalls of the present GPUs against their product, by UUID and aspect.
 
-        Lanes count as far as both ends can use them, since a narrow slot has no more; NVLinks count only if some are
-        up, and in a virtual machine only if it has a whole board.
+        Lanes count as far as both ends can use them, since a narrow slot has no more; NVLinks count in a virtual
+        machine only if some are up and it has a whole board.
         """
         has: dict[tuple[str, str], int] = {}
         models = Counter(gpu.name for gpu in self._here.values())
@@ -237,9 +264,10 @@ class Inventory:
                 has[uuid, _PRODUCT + "lanes"] = min(product.lanes, gpu.pcie_lanes_max or product.lanes) - lanes
             if gpu.pcie_own_generation is not None:
                 has[uuid, _PRODUCT + "generation"] = product.generation - gpu.pcie_own_generation
-            is_whole = self._seen.is_virtual is False or models[gpu.name] >= WHOLE_BOARD
-            if gpu.links_up and is_whole and "nvlink" not in self._asked():
-                links = self._expected.links[uuid].keys() | gpu.links_up.keys()
+            up, is_own = gpu.links_up or {}, self._seen.is_virtual is False
+            is_whole = is_own or models[gpu.name] >= WHOLE_BOARD
+            if (up or (gpu.links_down and is_own)) and is_whole and "nvlink" not in self._asked():
+                links = self._expected.links[uuid].keys() | up.keys()
                 has[uuid, _PRODUCT + "nvlinks"] = product.nvlinks - len(links)
         return self._not_accepted({part: max(0, less) for part, less in has.items()})
 
@@ -313,7 +341,7 @@ class Inventory:
         """
         records = self.state.gpus
         self._learned_links = {uuid: record.expected_links() for uuid, record in records.items()}
-        less, ports = self._below_equals()
+        less, rails, bonded = self._below_equals(), self._rails_below_equals(), self._bonded_and_down()
         links: dict[str, Mapping[int, float]] = {}
         nvlinks = {}
         for uuid, asked in self._asked_links(less).items():
@@ -329,11 +357,16 @@ class Inventory:
             capacity = sum(known) if len(known) == len(rates) else None
             nvlinks[uuid] = NvlinkExpectation(frozenset(rates), capacity) if rates else None
         seen = self._seen.rdma_ports or {}
-        names = {*expected_ports(self.state.rdma_ports), *(name for name, number in ports.items() if number)}
+        names = {*expected_ports(self.state.rdma_ports), *(name for (name, _), number in rails.items() if number)}
         names |= seen.keys() if len(seen) <= self._asked().get("rdma_port", 0) else set()
         # Of several GPUs in one slot the first: it is written last.
         slots = {one.pci_bus_id: uuid for uuid, one in reversed(records.items()) if not one.is_replaced}
-        self._expected = _Expected(less, ports, links, nvlinks, self._lanes(less), sorted(names), slots)
+        learned = {name: self.state.rdma_ports.get(name, Learned()).due for name in sorted(names)}
+        speeds = {name: speed and speed + rails.get((name, _SPEED), 0) for name, speed in learned.items()}
+        self._expected = _Expected(
+            less, {**rails, **bonded}, links, nvlinks, self._lanes(less), speeds,
+            [name for (name, _), number in bonded.items() if number], slots,
+        )  # fmt: skip
 
     def _asked_links(self, less: Mapping[tuple[str, str], int]) -> dict[str, Collection[int]]:
         """NVLinks that are down and asked of a GPU, by UUID, whether or not they were learned.
@@ -457,7 +490,8 @@ class Inventory:
         """
         present, asked = self.present(), self._asked()
         known = {**self._known_of_gpus(), "rdma_port": _known_ports(self._expected.rdma_ports, self._seen.rdma_ports),
-                 "ethernet_port": _known_ports(stable_ports(self.state.ports), self._seen.ports)}  # fmt: skip
+                 "ethernet_port": _known_ports((*stable_ports(self.state.ports), *self._expected.bonded),
+                                               self._seen.ports)}  # fmt: skip
         gpus, absent_gpus = asked.get("gpu", 0), 0
         if gpus:
             absent_gpus = max(0, gpus - known["gpu"])
@@ -517,7 +551,7 @@ class Inventory:
 
     def rdma_capacity(self, port: str) -> float | None:
         """The same of an RDMA port, named as ``mlx5_0:1``."""
-        return expected_speed(self.state.rdma_ports, port)
+        return self._expected.rdma_ports.get(port) or expected_speed(self.state.rdma_ports, port)
 
     def readings(self, faulty_strangers: int = 0) -> dict[Series, Value]:
         """The expected and present parts as the metrics of the inventory; arguments as for ``never_seen``."""
@@ -534,12 +568,12 @@ class Inventory:
             is_known = uuid in self._here or record.is_expected
             if is_known and not record.is_replaced:
                 readings.update(self._gpu_readings(uuid, record))
-        for name in self._expected.rdma_ports:
+        for name, speed in self._expected.rdma_ports.items():
             device, _, port = name.rpartition(":")
-            speed = self.state.rdma_ports.get(name, Learned()).due
             readings |= _port_readings("rdma_port", (device, port), speed)
-        for name in expected_ports(self.state.ports):
-            readings |= _port_readings("ethernet", (name,), self.state.ports[name].expected)
+        for name in (*expected_ports(self.state.ports), *self._expected.bonded):
+            speed = self.state.ports.get(name, Learned()).expected
+            readings |= _port_readings("ethernet", (name,), speed)
         for (uuid, aspect), less in self._expected.below_equals.items():
             lacking = max(0, less - self._named(uuid, aspect))
             readings["commwatch_gpu_below_equals", (*self._labels(uuid), aspect)] = lacking
@@ -615,6 +649,15 @@ def _port_readings(family: str, labels: tuple[str, ...], speed: float | None) ->
         (f"commwatch_{family}_expected", labels): 1,
         (f"commwatch_{family}_speed_expected_bytes_per_second", labels): speed or None,
     }
+
+
+def _odd_port(name: str, aspect: str, less: int) -> str:
+    """``RDMA port mlx5_3:1 is down, and its equals are up``."""
+    if aspect == _BOND:
+        return f"interface {name} has no link, and another member of its bond has one"
+    if aspect == _SPEED:
+        return f"RDMA port {name} is {format_rate(less)} slower than its equals"
+    return f"RDMA port {name} is down, and its equals are up"
 
 
 def _known_ports(expected: Iterable[str], seen: Mapping[str, SeenPort] | None) -> int:

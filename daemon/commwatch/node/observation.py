@@ -54,7 +54,8 @@ class SeenPort:
     speed: float | None = None
     """Bytes per second in one direction."""
     equal_in: str = ""
-    """Ports with the same words are made and wired for the same; empty: it has no known equals."""
+    """Ports with the same words are made and wired for the same, as the members of a bond are; empty: it has no known
+    equals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +197,11 @@ def _ports(blocks: Collection[Block]) -> dict[str, SeenPort]:
     speeds = {labels[0]: speed for labels, speed in _samples(blocks, "commwatch_ethernet_speed_bytes_per_second")}
     carriers = {labels[0]: carrier for labels, carrier in _samples(blocks, "commwatch_ethernet_carrier")}
     return {
-        labels[0]: SeenPort(is_up=carriers.get(labels[0]) == 1, speed=speeds.get(labels[0]))
+        labels[0]: SeenPort(
+            is_up=carriers.get(labels[0]) == 1,
+            speed=speeds.get(labels[0]),
+            equal_in=labels[3] if labels[0] in carriers else "",  # one that is switched off is not meant to be up
+        )
         for labels, _ in _samples(blocks, "commwatch_ethernet_info")
         # Without a driver it is no port: ends of containers come and go, and none of them is missed.
         if labels[2]

@@ -153,6 +153,15 @@ def test_a_fault_of_a_gpu_may_have_a_cause(symptom: str, fault: Incident) -> Non
     assert (found.code, causes(found)) == (symptom, [fault.code])
 
 
+def test_the_driver_refuses_a_gpu_that_has_not_joined_the_fabric() -> None:
+    """Of both, what keeps the GPU out comes first."""
+    gpu = Component("gpu", GPU, "", frozenset({GPU}))
+    faults = [finding(code, gpu) for code in ("nvlink_p2p_refused", "fabric_not_joined")]
+    found = told_of("probe_bandwidth_low", join([*faults, probe(f"{GPU}/nvlink")]))
+
+    assert causes(found) == ["fabric_not_joined", "nvlink_p2p_refused"]
+
+
 def test_one_fault_stands_under_each_symptom() -> None:
     """Two probes over the same link are two findings with the same cause."""
     step = finding("probe_step", Component("probe", "broadcast", "", frozenset({f"{GPU}/pcie"})))

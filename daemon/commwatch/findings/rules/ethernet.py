@@ -29,7 +29,7 @@ _BITS = 8.0
 
 
 def down(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
-    """Interfaces that had a link in this boot, or for the learning time, and have none now."""
+    """Interfaces that had a link in this boot, or for the learning time, or whose bond has another, and have none."""
     for interface, _ in facts.each(Interface.expected):
         # One that is switched off says nothing of its link.
         if interface.carrier == 0:
@@ -97,8 +97,8 @@ ETHERNET = RuleSet(
             title="Network interface has no link",
             severity="warning",
             role="fault",
-            meaning="An interface that had a link has none. Traffic without another path stops: multi-node jobs, "
-            "storage, job starts.",
+            meaning="An interface that had a link, or whose bond has another, has none. Traffic without another path "
+            "stops: multi-node jobs, storage, job starts.",
             next_step="Check cable, module and switch port. Unplugged on purpose: commwatch inventory accept.",
             alert="CommwatchEthernetDown",
             opens_after=_DOWN_FOR,

@@ -22,7 +22,7 @@ _WHY = {
 _NOT_SET_UP = "the link is up, and no subnet manager has set the port up"
 _NOT_SET_UP_FOR = 120.0
 """Seconds, as ``rdma_port_not_set_up_for_seconds``: a subnet manager that starts, or takes over, is done before."""
-_STABLE = "the fastest that was stable here"
+_STABLE = "the fastest that was stable here, or that its equals have"
 
 _DOWN_FOR = 60.0
 """Seconds: a switch that is restarted, or a link that trains, is back before."""
@@ -69,7 +69,7 @@ def missing(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 
 
 def slow(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
-    """Ports that run below the speed that was stable here."""
+    """Ports that run below the speed that was stable here, or that equal ports have."""
     for port, expected in facts.each(RdmaPort.speed_expected_bytes_per_second):
         speed = port.speed_bytes_per_second
         if speed is None or speed >= expected:
@@ -99,7 +99,7 @@ RDMA_PORTS = RuleSet(
             severity="critical",
             role="fault",
             quantities=("rdma_port_state", "rdma_port_count", "subnet_manager"),
-            meaning="A port that was active, or whose equals all are, is not. Its jobs fail, or time out after about "
+            meaning="A port that was active, or whose equals are, is not. Its jobs fail, or time out after about "
             "30 s (NCCL's settings).",
             next_step="Drain the node; check cable, module and switch port. Initialising or armed: the subnet manager"
             " is missing. On purpose: commwatch inventory accept.",
@@ -138,7 +138,8 @@ RDMA_PORTS = RuleSet(
             severity="warning",
             role="fault",
             quantities=("rdma_speed",),
-            meaning="The link came up below its stable rate or lanes. A job runs at its slowest port's speed.",
+            meaning="The link runs below its stable rate or lanes, or below equal ports. A job runs at its slowest "
+            "port's speed.",
             next_step="When the node is free, set the link down and up; then swap cable, module, switch port. On "
             "purpose: commwatch inventory accept.",
             alert="CommwatchRdmaPortSlow",
