@@ -447,6 +447,14 @@ class Inventory:
             "ethernet_port": None if ports is None else ports_up(stable_ports(self.state.ports), ports),
         }
 
+    def unread(self) -> set[tuple[str, str]]:
+        """Devices that are here and have an expected NVLink or RDMA port whose state was not read, each with the
+        collector that reads it."""
+        gpus, ports = self._seen.gpus or (), self._seen.rdma_ports or {}
+        dark = (one.pci_bus_id for one in gpus if self._expected.links[one.uuid] and self._links_up(one) is None)
+        silent = (name for name in self._expected.rdma_ports if name in ports and ports[name].is_up is None)
+        return {*(("nvml_nvlink", device) for device in dark), *(("rdma", device) for device in silent)}
+
     def never_seen(self, faulty_strangers: int) -> dict[Kind, int | None]:
         """Parts that configuration or boards ask for and that no reading of this boot has shown, by kind.
 
