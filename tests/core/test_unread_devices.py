@@ -43,6 +43,7 @@ def test_a_gpu_that_is_known_by_its_index_alone_is_named_by_its_address(daemon: 
 
 
 STATE = ("commwatch_nvlink_link_state", ("0", SLOTS[0], "3"))
+WIDTH = ("commwatch_pcie_link_width_lanes", ("0", SLOTS[0]))
 PORT = ("mlx5_0", "1")
 PORT_INFO = ("commwatch_rdma_port_info", (*PORT, "InfiniBand", "", "", "", "", "0000:19:00.0", ""))
 PORT_STATE = ("commwatch_rdma_port_state", PORT)
@@ -55,11 +56,14 @@ ACTIVE = 4
         ("nvml_nvlink", SLOTS[0], {STATE: 1}, {STATE: None}, True),
         ("nvml_nvlink", SLOTS[0], {STATE: 1}, {STATE: 0}, False),
         ("nvml_nvlink", SLOTS[0], {STATE: 0}, {STATE: None}, False),
+        ("nvml_pcie", SLOTS[0], {WIDTH: 16}, {WIDTH: None}, True),
+        ("nvml_pcie", SLOTS[0], {WIDTH: None}, {WIDTH: None}, False),
         ("rdma", "mlx5_0:1", {PORT_INFO: 1, PORT_STATE: ACTIVE}, {PORT_INFO: 1, PORT_STATE: None}, True),
         ("rdma", "mlx5_0:1", {PORT_INFO: 1, PORT_STATE: 1}, {PORT_INFO: 1, PORT_STATE: None}, False),
         ("rdma", "mlx5_0:1", {PORT_INFO: 1, PORT_STATE: ACTIVE}, {}, False),
     ],
-    ids=["a link without a state", "a link that is down", "one that was never up", "a port without a state",
+    ids=["a link without a state", "a link that is down", "one that was never up", "lanes without a number",
+         "lanes that were never read", "a port without a state",
          "one that was never active", "a port that went away"],
 )  # fmt: skip
 def test_an_expected_part_without_a_state_is_unread_though_no_call_fails(

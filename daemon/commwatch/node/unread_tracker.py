@@ -21,7 +21,7 @@ _MOST: Final = 64
 
 class UnreadDevices(Tracker):
     """By collector: the devices of which its last run could not read all that it should, and those with an expected
-    NVLink or RDMA port without a state, even where no call failed."""
+    NVLink, PCIe link or RDMA port of which nothing is known, even where no call failed."""
 
     def __init__(self, store: Store, inventory: Inventory) -> None:
         super().__init__(store)
