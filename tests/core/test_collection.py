@@ -384,6 +384,31 @@ def test_a_source_is_unread_after_two_intervals_without_a_reading(watched: Node)
     assert watched.unread() == []
 
 
+@pytest.mark.parametrize(
+    ("answer", "seconds", "said"),
+    [
+        (of_gpus(None, None, absence="Unknown Error"), 25.0, []),
+        (of_gpus(None, None, absence="Unknown Error"), 25.1,
+         ["nvml_nvlink_errors gave no reading for 25.1 s (Unknown Error)"]),
+        (of_gpus(1, None, absence="Unknown Error"), 25.1, []),
+        (of_gpus(None, None), 25.1, []),
+        (collected({}, Absence("", "starved", "no answer in time")), 25.1, []),
+    ],
+    ids=["two intervals and 5 s", "longer", "a single value is a reading", "nothing to read", "starved"],
+)  # fmt: skip
+def test_a_collector_that_fails_is_unread_though_its_source_is_read(
+    watched: Node, answer: Collected, seconds: float, said: Sequence[str]
+) -> None:
+    """Its source is not shown as unread."""
+    watched.run(ERRORS, of_gpus(1, 1))
+    watched.clock.now += seconds
+    watched.run(GPU, of_gpus(1, 1))
+    watched.run(ERRORS, answer)
+
+    assert watched.unread() == [*said]
+    assert watched.metric("source_unread", "nvml") == 0
+
+
 def test_what_was_not_read_yet_or_rests_or_starved_is_told_apart(watched: Node) -> None:
     """Without a first reading nothing is known; a pause and a starved node have words of their own."""
     assert watched.unread() == ["nvml has given no reading yet"]

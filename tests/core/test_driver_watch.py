@@ -234,6 +234,21 @@ def test_virtual_functions_and_a_node_without_a_bus_have_no_gpus(tmp_path: Path)
     assert nvidia_gpus(tmp_path) == NvidiaGpus(0, 0)
 
 
+@pytest.mark.parametrize("error", [PermissionError, OSError])
+def test_a_bus_that_cannot_be_listed_shows_no_gpus(
+    error: type[OSError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails neither the daemon nor the reader of the driver, whose GPUs are read all the same."""
+
+    def refuse(path: str | Path) -> list[str]:
+        raise error(path)
+
+    put(tmp_path, GPU, "nvidia")
+    monkeypatch.setattr(os, "listdir", refuse)
+    assert nvidia_gpus(tmp_path) == NvidiaGpus(0, 0)
+    assert gpus_to_list(tmp_path, tmp_path) == frozenset()
+
+
 @pytest.mark.parametrize(
     ("bound", "expected", "wanted", "wanted_of_none"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,26 @@ def test_ports_that_should_be_here_are_missed(
             node.run(4)
     monkeypatch.undo()
 
+    assert node.engine.presence.why_absent("rdma") == absent
+
+
+@pytest.mark.parametrize(
+    ("error", "absent"),
+    [
+        (FileNotFoundError, "no RDMA device"), (NotADirectoryError, "no RDMA device"), (PermissionError, None),
+        (OSError, None),
+    ],
+)  # fmt: skip
+def test_a_class_that_cannot_be_listed_is_no_node_without_rdma(
+    node: Node, monkeypatch: pytest.MonkeyPatch, error: type[OSError], absent: str | None
+) -> None:
+    """The source is read, and gives the reason for which it is not."""
+
+    def refuse(path: str) -> list[str]:
+        raise error(path)
+
+    monkeypatch.undo()
+    monkeypatch.setattr(os, "listdir", refuse)
     assert node.engine.presence.why_absent("rdma") == absent
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from commwatch.readings import Absence
 from support.core import SLOTS, collected
-from support.fed_daemon import FedDaemon
+from support.fed_daemon import FedDaemon, Values
 
 LISTED = {SLOTS[0]: {("commwatch_gpu_info", ("0", SLOTS[0], "GPU-1", "1", "H100", "hopper")): 1}}
 
@@ -40,6 +40,51 @@ def test_a_gpu_that_is_known_by_its_index_alone_is_named_by_its_address(daemon: 
     daemon.feed("nvml_identity", collected({}, Absence("index:0", "lost", "x")))
 
     assert named(daemon, "nvml_gpu", Absence("index:0", "unreadable", "a")) >= {("nvml_gpu", SLOTS[0], "unreadable")}
+
+
+STATE = ("commwatch_nvlink_link_state", ("0", SLOTS[0], "3"))
+WIDTH = ("commwatch_pcie_link_width_lanes", ("0", SLOTS[0]))
+PORT = ("mlx5_0", "1")
+PORT_INFO = ("commwatch_rdma_port_info", (*PORT, "InfiniBand", "", "", "", "", "0000:19:00.0", ""))
+PORT_STATE = ("commwatch_rdma_port_state", PORT)
+ACTIVE = 4
+
+
+@pytest.mark.parametrize(
+    ("collector", "device", "before", "after", "is_named"),
+    [
+        ("nvml_nvlink", SLOTS[0], {STATE: 1}, {STATE: None}, True),
+        ("nvml_nvlink", SLOTS[0], {STATE: 1}, {STATE: 0}, False),
+        ("nvml_nvlink", SLOTS[0], {STATE: 0}, {STATE: None}, False),
+        ("nvml_pcie", SLOTS[0], {WIDTH: 16}, {WIDTH: None}, True),
+        ("nvml_pcie", SLOTS[0], {WIDTH: None}, {WIDTH: None}, False),
+        ("rdma", "mlx5_0:1", {PORT_INFO: 1, PORT_STATE: ACTIVE}, {PORT_INFO: 1, PORT_STATE: None}, True),
+        ("rdma", "mlx5_0:1", {PORT_INFO: 1, PORT_STATE: 1}, {PORT_INFO: 1, PORT_STATE: None}, False),
+        ("rdma", "mlx5_0:1", {PORT_INFO: 1, PORT_STATE: ACTIVE}, {}, False),
+    ],
+    ids=["a link without a state", "a link that is down", "one that was never up", "lanes without a number",
+         "lanes that were never read", "a port without a state",
+         "one that was never active", "a port that went away"],
+)  # fmt: skip
+def test_an_expected_part_without_a_state_is_unread_though_no_call_fails(
+    daemon: FedDaemon, collector: str, device: str, before: Values, after: Values, is_named: bool
+) -> None:
+    """Until its state is read again; where a call fails as well it is named once."""
+    found = {(collector, device, "unreadable")} if is_named else set()
+
+    def named_after(values: Values) -> set[tuple[str, ...]]:
+        daemon.feed("nvml_identity", LISTED, seconds=10.0)
+        daemon.feed(collector, {device: values} if values else None)
+        daemon.observe()
+        return set(daemon.series("collector_device_failing"))
+
+    assert named_after(before) == set()
+    assert named_after(after) == found
+    if is_named:
+        block = daemon.block(after)
+        daemon.feed(collector, collected({device: block}, Absence(device, "unreadable", "x")))
+        assert set(daemon.series("collector_device_failing")) == found
+    assert named_after(before) == set()
 
 
 def test_a_failure_of_the_whole_source_names_no_device(daemon: FedDaemon) -> None:

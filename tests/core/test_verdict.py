@@ -137,6 +137,33 @@ def test_a_gpu_that_does_not_answer_is_unknown_until_it_is_critical(node: Node) 
     assert answer(1, OPENS) == ("Critical", f"GPU does not answer: GPU1 ({SLOTS[1]})")
 
 
+def test_part_of_a_device_that_fails_is_unknown_until_it_is_a_warning(node: Node) -> None:
+    """From 30 s on, and over as soon as it is read."""
+    failing: dict[Series, Value] = {("commwatch_collector_device_failing", ("nvml_pcie", SLOTS[1], "unreadable")): 1}
+
+    def answer(after: float, is_failing: bool = True) -> tuple[str, str]:
+        known = ("commwatch_gpu_info", ("1", SLOTS[1], "GPU-1", "", "H100", "Hopper"))
+        node.store.put("gpu_state", "", node.block({known: 1}), float("inf"))
+        node.store.show("unread_devices", "nvml_pcie", failing if is_failing else {}, node.clock.now)
+        node.look(after)
+        node.links(1, 1)
+        node.daemon.feed("nvml_gpu")
+        about: About = {"version": "1", "time": node.clock.time(), "simulated": None, "maintenance": None}
+        verdict = node.verdict.document(about).verdict
+        assert verdict is not None
+        return verdict.word, verdict.line
+
+    node.absent.update({name: "not here" for name in SOURCES if name != "nvml"})
+    node.collection.tend()
+    opens = CODES["device_unread"].opens_after
+    silent = f"part of GPU1 ({SLOTS[1]}) gave no reading for 30 s (collectors that fail on it: unreadable: nvml_pcie)"
+    assert [answer(seconds) for seconds in (0.0, 29.9)] == [("OK", "no warning or critical finding")] * 2
+    assert answer(0.1) == ("Unknown", silent)
+    assert answer(10.0, is_failing=False)[0] == "OK"
+    assert [answer(30.0)[0] for _ in range(int(opens / 30.0))] == ["OK", *["Unknown"] * int(opens / 30.0 - 1)]
+    assert answer(30.0) == ("Warning", f"Part of a device cannot be read: GPU1 ({SLOTS[1]})")
+
+
 def test_a_fault_is_found_told_and_over(node: Node) -> None:
     """It opens when it has lasted and closes when it has been gone for long enough: one event for each, one series."""
     with capture_logs() as logs:

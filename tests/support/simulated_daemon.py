@@ -10,13 +10,13 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import pynvml
@@ -73,6 +73,9 @@ _ANSWERED_WITHIN = (
     "commwatch.commands.score.DEADLINE_SECONDS",
 )  # fmt: skip
 """How long the commands wait for a daemon."""
+
+
+Outage: TypeAlias = Callable[[Collected], Collected]
 
 
 @dataclass(frozen=True)
@@ -155,7 +158,9 @@ class _ReaderHere(ScriptedReader):
     def _read(self, collector: str) -> Collected | SourceUnavailable:
         name, key = KEYS[collector]
         try:
-            return self._collected((self._sources.get(name) or self._open(name)).collect(key))
+            given = self._collected((self._sources.get(name) or self._open(name)).collect(key))
+            outage = self.daemon.outages.get(collector)
+            return given if outage is None else outage(given)
         except SourceUnavailable as error:
             if name in self._sources:
                 self._sources.pop(name).close()
@@ -292,6 +297,8 @@ class SimulatedDaemon:
         self.instruments.thresholds_info.labels(shipped().digest)
         self.instruments.config_reload_successful.set(1)
         self.instruments.config_reload_time.set(round(time.time(), 3))
+        self.outages: dict[str, Outage] = {}
+        """By collector: what its runs give in place of what they read."""
         self.engine = Engine(
             self.config, shipped(), self.state,
             SimulationPlan(self.preset, str(faults_file or ""), booted_at, *self.roots), self.instruments,

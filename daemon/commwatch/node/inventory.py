@@ -480,6 +480,20 @@ class Inventory:
             "ethernet_port": None if ports is None else ports_up(stable_ports(self.state.ports), ports),
         }
 
+    def unread(self) -> set[tuple[str, str]]:
+        """Devices that are here and have an expected NVLink or RDMA port whose state, or PCIe lanes whose number was
+        not read, each with the collector that reads it."""
+        expected, gpus, ports = self._expected, self._seen.gpus or (), self._seen.rdma_ports or {}
+        return {
+            *(
+                ("nvml_nvlink", one.pci_bus_id)
+                for one in gpus
+                if expected.links[one.uuid] and self._links_up(one) is None
+            ),
+            *(("nvml_pcie", one.pci_bus_id) for one in gpus if expected.lanes[one.uuid] and one.pcie_lanes is None),
+            *(("rdma", name) for name in expected.rdma_ports if name in ports and ports[name].is_up is None),
+        }
+
     def never_seen(self, faulty_strangers: int) -> dict[Kind, int | None]:
         """Parts that configuration or boards ask for and that no reading of this boot has shown, by kind.
 

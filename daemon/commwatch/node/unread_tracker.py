@@ -14,12 +14,14 @@ from commwatch_exporters.snapshot import Series, Value
 
 GROUP: Final = "unread_devices"
 _FAILING: Final = "commwatch_collector_device_failing"
+_OF_INVENTORY: Final = "inventory"
 _MOST: Final = 64
 """Devices and reasons of one collector that are named; interfaces of containers come by the thousand."""
 
 
 class UnreadDevices(Tracker):
-    """By collector: the devices of which its last run could not read all that it should."""
+    """By collector: the devices of which its last run could not read all that it should, and those with an expected
+    NVLink, PCIe link or RDMA port of which nothing is known, even where no call failed."""
 
     def __init__(self, store: Store, inventory: Inventory) -> None:
         super().__init__(store)
@@ -27,6 +29,8 @@ class UnreadDevices(Tracker):
         self._inventory = inventory
         self._needs_release: dict[str, bool] = {}
         """Whether a collector that has named some is paused during maintenance."""
+        self._named: dict[str, frozenset[str]] = {}
+        """By collector: the devices that it has named."""
 
     def follows(self, collector: Collector) -> bool:
         return True
@@ -35,6 +39,7 @@ class UnreadDevices(Tracker):
         """Take how one run of a collector went."""
         collector = outcome.collector
         found = {(absence.device, absence.reason) for absence in outcome.collected.absences if absence.device}
+        self._named[collector.name] = frozenset(device for device, _ in found)
         if not found:
             if self._needs_release.pop(collector.name, None) is not None:
                 self._store.drop(GROUP, collector.name)
@@ -43,6 +48,12 @@ class UnreadDevices(Tracker):
         named = sorted({(collector.name, self._place_of(device), reason) for device, reason in found})
         failing: dict[Series, Value] = {(_FAILING, labels): 1 for labels in islice(named, _MOST)}
         self._store.show(GROUP, collector.name, failing, outcome.time, outcome.time + collector.lifetime)
+
+    def on_tick(self, now: float) -> None:
+        """Name the devices whose expected parts have no state and that no collector has named."""
+        silent = sorted(one for one in self._inventory.unread() if one[1] not in self._named.get(one[0], ()))
+        failing: dict[Series, Value] = {(_FAILING, (*one, "unreadable")): 1 for one in islice(silent, _MOST)}
+        self._store.show(GROUP, _OF_INVENTORY, failing, now)
 
     def _place_of(self, device: str) -> str:
         """A device by its address as far as that is known, also by the PCI bus for a GPU."""

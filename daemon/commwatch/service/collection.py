@@ -138,23 +138,31 @@ class Collection:
     def unread(self) -> tuple[UnreadSource, ...]:
         """The sources of this node without a current reading: none for two intervals, or none since the start.
 
-        Sources of jobs, and those that complete another one, are left out, and so are those that are paused, are not on
-        this node, or were starved: without a reading of a job nothing is unknown of the node, and what starved is not
-        judged.
+        Of a source that is read, the collectors that have failed for as long are named alone. Sources of jobs, and
+        those that complete another one, are left out, and so are those that are paused, are not on this node, or were
+        starved: without a reading of a job nothing is unknown of the node, and what starved is not judged.
         """
         now, found = time.monotonic(), []
         for name, row in SOURCES.items():
-            pulse = self.collectors.get(row.pulse or row.collectors[0].name)
-            if pulse is None or row.of_jobs or row.completes or pulse.state in ("absent", "paused"):
+            if row.of_jobs or row.completes:
                 continue
-            if any(gap.reason == "starved" for gap in pulse.failing):
-                continue
-            age = None if pulse.last_reading is None else now - pulse.last_reading
-            if age is not None and age <= UNREAD_INTERVALS * pulse.current_interval + TEND_SECONDS:
-                continue
-            why = next(iter(sorted(gap.detail for gap in pulse.failing)), "")
-            found.append(UnreadSource(name, age, why, row.lists_parts))
+            late = {
+                one.name: self.collectors[one.name] for one in row.collectors if self._is_late(one.name, now)
+            }  # fmt: skip
+            pulse = late.get(row.pulse or row.collectors[0].name)
+            if pulse is not None:
+                found.append(_unread(name, pulse, now, row.lists_parts))
+            else:  # one that gives no value and does not fail has nothing to read, as GPM in MIG mode
+                found += [_unread(one.name, one, now, False) for one in late.values() if one.failing]
         return tuple(sorted(found, key=lambda one: not one.lists_parts))
+
+    def _is_late(self, name: str, now: float) -> bool:
+        """Whether a collector that should run has no current reading, and was not starved."""
+        one = self.collectors.get(name)
+        if one is None or one.state in ("absent", "paused") or any(gap.reason == "starved" for gap in one.failing):
+            return False
+        allowed = UNREAD_INTERVALS * one.current_interval + TEND_SECONDS
+        return one.last_reading is None or now - one.last_reading > allowed
 
     def exposed_as_unread(self) -> dict[str, bool]:
         """By source: whether it has no current reading; one that starts or resumes has time for its first one."""
@@ -380,3 +388,9 @@ class Collection:
         self._stopped = True
         for collector in self.collectors.values():
             collector.state = "paused"
+
+
+def _unread(name: str, collector: Collector, now: float, lists_parts: bool) -> UnreadSource:
+    age = None if collector.last_reading is None else now - collector.last_reading
+    why = next(iter(sorted(gap.detail for gap in collector.failing)), "")
+    return UnreadSource(name, age, why, lists_parts)

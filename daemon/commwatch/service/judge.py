@@ -41,6 +41,9 @@ GROUP: Final = "verdict"
 NAMED_MAX: Final = 200
 """Findings that ``commwatch_finding`` names; a node with more of them is broken as a whole."""
 LOGGED_PER_LOOK: Final = 50
+PART_UNREAD_SECONDS: Final = 30.0
+"""Part of a device that has failed for as long is not known: two intervals of most collectors, and 5 s more, without a
+reading."""
 NO_LONGER_MEASURED: Final = "no longer measured"
 
 Reading: TypeAlias = "tuple[str, tuple[str, ...], Value]"
@@ -252,12 +255,17 @@ class Judge:
         """The communication score of what the rules read last."""
         return score_of(self._engine.facts, self.thresholds, self.findings)
 
-    def _gpus_not_answering(self, now: float) -> Iterator[UnreadSource]:
-        """GPUs that do not answer, but not for long enough to be a finding: meanwhile their state is unknown."""
+    def _devices_not_read(self, now: float) -> Iterator[UnreadSource]:
+        """GPUs that do not answer and devices that are read in part, but not for long enough to be a finding: meanwhile
+        their state is unknown."""
         for one in self.register.unconfirmed(now):
+            seconds = now - one.first_seen
             if one.code == "gpu_not_answering":
                 # Its first call is late by a second at least when that is seen.
-                yield UnreadSource(one.component.words, max(1.0, now - one.first_seen), "it does not answer")
+                yield UnreadSource(one.component.words, max(1.0, seconds), "it does not answer")
+            elif one.code == "device_unread" and seconds >= PART_UNREAD_SECONDS:
+                why = "; ".join(map(format_evidence, one.match.evidence))
+                yield UnreadSource(f"part of {one.component.words}", seconds, why, lists_parts=False)
 
     def document(self, about: About) -> FindingsDocument:
         """The open findings, with the verdict.
@@ -273,7 +281,7 @@ class Judge:
             findings=tuple(self.findings),
             unanswered=self._collection.unanswered,
             closed=tuple(closed_record(one) for one in reversed(self.register.closed())),
-            unread=(*self._collection.unread(), *self._gpus_not_answering(about["time"])),
+            unread=(*self._collection.unread(), *self._devices_not_read(about["time"])),
             has_gpus=bool(self._engine.facts.derived(gpus_of)),
             is_inventory_known=any(
                 one.kind == "gpu" and one.source != "learned" for one, _ in self._engine.facts.each(ExpectedParts.info)

@@ -58,9 +58,10 @@ def _names(folder: Path) -> Sequence[str]:
 
 
 def gpus_on_bus(sysfs: Path) -> Iterator[tuple[str, str, str]]:
-    """PCI address, class and kernel driver of NVIDIA's GPUs; the driver is empty where none serves it."""
+    """PCI address, class and kernel driver of NVIDIA's GPUs; the driver is empty where none serves it. None where the
+    bus cannot be read."""
     root = sysfs / "bus/pci/devices"
-    for address in filter(files.is_pci_address, os.listdir(root) if root.is_dir() else ()):
+    for address in filter(files.is_pci_address, _names(root)):
         base = f"{root}/{address}"
         pci_class, vendor = (files.parse_word(files.read_if_there(f"{base}/{name}") or b"") for name in _KIND_FILES)
         if endpoint_role(pci_class, vendor) != "gpu" or os.path.lexists(f"{base}/physfn"):

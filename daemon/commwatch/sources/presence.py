@@ -68,11 +68,13 @@ def driver_absent(origin: Origin) -> str | None:
 
 
 def rdma_absent(origin: Origin) -> str | None:
-    """Why no RDMA port can be read on this node; None where there is an RDMA device."""
+    """Why no RDMA port can be read on this node; None where there is an RDMA device, or its folder cannot be listed."""
     try:
         devices = os.listdir(f"{origin.sysfs}/class/infiniband")
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         devices = []
+    except OSError:
+        return None  # the source gives the reason
     return None if devices else "no RDMA device"
 
 

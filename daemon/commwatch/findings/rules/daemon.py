@@ -257,8 +257,8 @@ DAEMON = RuleSet(
             title="Part of a device cannot be read",
             severity="warning",
             role="state",
-            meaning="For 5 min calls or files of this device have failed while others are read. Its faults are not "
-            "seen.",
+            meaning="For 5 min calls or files of this device have failed while others are read, or an "
+            "NVLink, PCIe link or RDMA port that was up has no state. Its faults are not seen.",
             next_step="If it is a GPU and nvidia-smi -q -i ADDRESS fails too, drain the node, run commwatch pause and "
             "reset the GPU. Else journalctl -u commwatch names what failed; restart commwatch.",
             alert="CommwatchDeviceUnread",
