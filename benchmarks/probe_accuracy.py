@@ -91,9 +91,8 @@ class Reused:
     def rendezvous(self) -> None:
         """Done."""
 
-    def first_call(self) -> float:
+    def first_call(self) -> None:
         """Done."""
-        return 0.0
 
 
 def take_turns(plan: RankPlan, rounds: int) -> list[dict[str, list[float]]]:

@@ -33,7 +33,7 @@ def error(reason: FailureReason, detail: str = "lost its peer") -> ErrorEvent:
 
 
 def result(*timings: tuple[float, ...]) -> RankResult:
-    return RankResult(timings=timings, first_call_seconds=0.1)
+    return RankResult(timings=timings)
 
 
 TIMEOUT = Timeout(1, "setup", 0, 60.0)

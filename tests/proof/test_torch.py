@@ -40,7 +40,6 @@ def test_three_ranks_measure_everything(tmp_path: Path) -> None:
     for rank, result in enumerate(results):
         assert [bool(timings) for timings in result.timings] == [rank in step.members for step in plan.steps]
         assert all(1e-7 < seconds < 1.0 for timings in result.timings for seconds in timings)
-        assert 0.0 < result.first_call_seconds < 10.0
         assert (result.torch_version.split("+")[0], result.nccl_version) == (torch_version().split("+")[0], "")
 
 

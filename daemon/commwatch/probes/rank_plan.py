@@ -156,7 +156,6 @@ class RankPlan:
 class RankResult:
     timings: tuple[tuple[float, ...], ...]
     """For each step of the plan: seconds of one call, a number for each timing; empty where it did not take part."""
-    first_call_seconds: float
     torch_version: str = ""
     nccl_version: str = ""
     """Version of the NCCL library that is loaded; empty for other backends."""
