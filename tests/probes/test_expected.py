@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.node.topology.reach import GpuPaths, GpuReach
-from commwatch.probes.rank_plan import Backend, Operation, Step
+from commwatch.probes.rank_plan import Backend, Operation
 from commwatch.probes.results.expected import Expected, expected_latency, expected_of_pair, expected_of_step
 from probes.results import COLLECTIVES, step
 from support.passes import in_one_pass
@@ -198,21 +198,6 @@ def test_a_pair_is_expected_to_reach_what_lies_between() -> None:
     assert expected_of_pair((0, 1), MIB, paths, configured=None, backend="gloo") is None
     assert expected_of_pair((0, 9), MIB, paths, configured=None, backend="nccl") is None
     assert rate(expected_of_pair((0, 9), MIB, None, configured=1e9, backend="gloo"), "configured") == 1e9
-
-
-def test_several_pairs_at_once_are_expected_to_do_as_the_slowest() -> None:
-    """One step with a bridged pair and one over PCIe."""
-    paths = two_switches(uplink=12e9, bridge=48e9)
-    pairs = Step(
-        operation="send_recv", purpose="bandwidth", size_bytes=MIB, members=(0, 1, 2, 3), pairs=((0, 2), (1, 3))
-    )
-    mixed = Step(operation="send_recv", purpose="bandwidth", size_bytes=MIB, members=(0, 1), pairs=((0, 1),))
-
-    slow, fast = (rate(expected_of_step(of, paths, configured=None, backend="nccl")) for of in (mixed, pairs))
-
-    assert slow < 12e9 < fast
-    lost = GpuPaths(paths.addresses, paths.names, {(0, 2): paths.pairs[0, 2]}, paths.switch_rates, ())
-    assert expected_of_step(pairs, lost, configured=None, backend="nccl") is None
 
 
 def test_only_a_model_is_no_firm_ground() -> None:

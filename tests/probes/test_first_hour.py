@@ -11,6 +11,7 @@ import pytest
 from commwatch.config import settings
 from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.probes.gate.budget import WINDOW_SECONDS, first_guess_seconds
+from commwatch.probes.prospect import Prospect
 from commwatch.probes.results.course import Course, SpikeRule, is_spike
 from commwatch.probes.results.record import ProbeRecord
 from commwatch.probes.schedule import ProbeSchedule
@@ -31,7 +32,7 @@ def run(share: float, until: float, slow_from: float = float("inf")) -> tuple[Pr
     while now < until and record.history.latency_streak.count < 3:
         cycles.append(now)
         seconds = (USUAL * (1 if now < slow_from else 3), 1e-2)
-        record.apply(measured(plan, now, seconds), {}, GPUS[: plan.ranks], now)
+        record.take(measured(plan, now, seconds), now, Prospect(plan, GPUS[: plan.ranks]))
         after = turns.after(
             ran=True, suspicious=record.suspicious, now=now, wall=now, learning=record.is_learning
         )  # fmt: skip

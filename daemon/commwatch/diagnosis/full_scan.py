@@ -30,8 +30,8 @@ from commwatch.node.topology.pair_matrix import PairMatrix
 from commwatch.probes.by_hand.answer import Answer
 from commwatch.probes.by_hand.cycles import run_cycles
 from commwatch.probes.by_hand.pair_matrix import pair_probes
-from commwatch.probes.node import Prospect
 from commwatch.probes.plan import CyclePlan, Failed, Measured, Skipped
+from commwatch.probes.prospect import Prospect
 from commwatch.probes.results.history import Conditions, ProbeHistory
 from commwatch.probes.results.pair_record import PairHistory, PairRecord
 from commwatch.probes.results.record import ProbeRecord, Reading
@@ -148,7 +148,7 @@ class Scan:
         course, result = self._courses[name], answer.result
         record, is_bad = course.record, False
         if isinstance(result, Measured | Failed):
-            record.take(result, prospect, time.time())
+            record.take(result, time.time(), prospect)
             is_bad = record.suspicious or answer.is_bad
             if isinstance(record, PairRecord):
                 is_bad = is_bad or answer.verdict == "below model" or bool(record.suspects(time.time()))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -20,7 +19,7 @@ from commwatch.node.store import Store
 from commwatch.node.topology.build import build_topology
 from commwatch.node.topology.model import Topology
 from commwatch.node.topology.nvlink import stored_driver
-from commwatch.node.topology.reach import GpuPaths, gpu_paths
+from commwatch.node.topology.reach import gpu_paths
 from commwatch.node.topology.sysfs import SysfsFacts
 from commwatch.probes.cycle.environment import why_no_torch
 from commwatch.probes.cycle.launch import Launcher, Progress
@@ -30,9 +29,8 @@ from commwatch.probes.gate.hold import HoldFile
 from commwatch.probes.gate.schedulers import initial_pid_namespace, scheduler_facts
 from commwatch.probes.gate.watch import NodeWatch, job_cgroup_root
 from commwatch.probes.plan import CyclePlan, CycleResult
+from commwatch.probes.prospect import Prospect
 from commwatch.probes.rank_plan import SimulatedNodePlan
-from commwatch.probes.results.expected import Expected, expected_of_step
-from commwatch.probes.results.history import GpuName
 from commwatch.probes.workload import choose_backend, plan_cycle
 from commwatch.workers.by_hand import ask_sysfs
 from commwatch_exporters.node.model import NvLink, node_at
@@ -56,34 +54,6 @@ class ReadNode(Protocol):
 
     def stuck_readers(self) -> int:
         """How many processes of the readers hang in the driver."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prospect:
-    """A cycle as it would run on the GPUs that are here."""
-
-    plan: CyclePlan
-    gpus: tuple[ProbeGpu, ...]
-    """Those of the plan, by rank; empty without GPUs."""
-    topology: Topology | None = None
-    """None where it is not known."""
-    paths: GpuPaths | None = None
-    """Paths between the GPUs; None if they are not known."""
-
-    @property
-    def names(self) -> tuple[GpuName, ...]:
-        """Label values of the GPUs, by rank."""
-        return tuple(GpuName(str(gpu.index), gpu.pci_bus_id) for gpu in self.gpus)
-
-    def expected(self, probe: Probe) -> dict[int, Expected]:
-        """The expected results of the plan's steps, by their place, where an expectation exists."""
-        found = {
-            place: expected_of_step(
-                step, self.paths, configured=probe.expected_bandwidth, backend=self.plan.backend
-            )
-            for place, step in enumerate(self.plan.steps)
-        }  # fmt: skip
-        return {place: one for place, one in found.items() if one is not None}
 
 
 class Seen(NamedTuple):
@@ -184,7 +154,7 @@ class ProbeNode:
             simulation=simulated_node(self._simulation),
             shared_links=None if paths is None else paths.shared_links,
         )
-        return Prospect(plan, tuple(chosen[: plan.ranks]), topology, paths)
+        return Prospect(plan, tuple(chosen[: plan.ranks]), topology, paths, probe.expected_bandwidth)
 
     # --- whether the node is free ---
 

@@ -26,9 +26,10 @@ from commwatch.probes.gate.decision import (
     GateFacts,
     decide_before_asking,
 )
-from commwatch.probes.node import ProbeNode, Prospect, ReadNode, Seen
+from commwatch.probes.node import ProbeNode, ReadNode, Seen
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, Skipped, YieldReason
-from commwatch.probes.results.pair_record import PairRecord, surroundings
+from commwatch.probes.prospect import Prospect
+from commwatch.probes.results.pair_record import PairRecord
 from commwatch.probes.results.record import ProbeRecord
 from commwatch.probes.results.records import Known, ProbeStatus, broken_off, load_record, status_of
 from commwatch.probes.schedule import (
@@ -192,7 +193,7 @@ class Probing:
             log.exception("a probe broke off", probe=probe.name)
             result = broken_off(error, time.time())
             probe.result, probe.skip = result, None
-            probe.record.apply(result, {}, (), time.time())
+            probe.record.take(result, time.time())
             return result
 
     def _prospect(self, probe: _Probe, topology: Topology | None = None) -> Prospect:
@@ -269,7 +270,7 @@ class Probing:
         if found is None:
             return
         other, record = found
-        if not record.is_outdated_by(result, surroundings(pairs, other.settings), time.time()):
+        if not record.is_outdated_by(result, pairs, time.time()):
             return
         if now - self._searched_at >= SEARCHES_APART_SECONDS:
             self._searched_at = now
@@ -286,7 +287,7 @@ class Probing:
         if isinstance(result, Skipped):
             return result
         probe.result, probe.skip = result, None
-        record.take(result, prospect, time.time())
+        record.take(result, time.time(), prospect)
         if search and result.occupied_seconds:
             record.book_as_search()
         if isinstance(result, Measured):

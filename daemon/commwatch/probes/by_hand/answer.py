@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -12,6 +12,7 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.errors import ExitCode
 from commwatch.node.topology.pair_matrix import PairMatrix
 from commwatch.probes.plan import CycleResult, Failed, Measure, Measured, Skipped, StepOutcome, Yielded
+from commwatch.probes.prospect import Prospect
 from commwatch.probes.rank_plan import Backend, Operation, Purpose
 from commwatch.probes.results.bus_bandwidth import (
     Hidden,
@@ -25,9 +26,6 @@ from commwatch.probes.results.bus_bandwidth import (
 )
 from commwatch.probes.results.expected import Expected
 from commwatch.probes.results.slow_cells import slow_cells
-
-if TYPE_CHECKING:
-    from commwatch.probes.node import Prospect
 
 SCHEMA_VERSION = 1
 """Grows when something is taken away or changes its meaning; additions leave it as it is."""
@@ -143,7 +141,6 @@ def answer_of(
     result: CycleResult,
     limits: Thresholds,
     *,
-    expected: Mapping[int, Expected],
     pairs: PairMatrix | None = None,
     notes: Sequence[str] = (),
 ) -> Answer:
@@ -152,7 +149,7 @@ def answer_of(
     Args:
         probe: its configuration; what is expected of pairs is firm where it says so.
     """
-    plan, firm_pairs = prospect.plan, probe.expected_bandwidth is not None
+    plan, expected, firm_pairs = prospect.plan, prospect.expected, probe.expected_bandwidth is not None
     rows: tuple[StepRow, ...] = ()
     scaling = hidden = None
     if isinstance(result, Measured) and not plan.shares_gpus and plan.measure != "pairs":

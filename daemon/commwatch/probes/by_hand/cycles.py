@@ -19,8 +19,8 @@ from commwatch.node.gpus_now import ProbeGpu
 from commwatch.probes.by_hand.answer import Answer, answer_of
 from commwatch.probes.by_hand.node import NodeByHand
 from commwatch.probes.by_hand.pair_matrix import first_sight
-from commwatch.probes.node import Prospect
 from commwatch.probes.plan import CyclePlan, Measured
+from commwatch.probes.prospect import Prospect
 from commwatch.probes.rank_plan import Phase
 
 Shaped: TypeAlias = Callable[[CyclePlan], CyclePlan]
@@ -134,16 +134,8 @@ class _Hand:
             result = await node.probes.run(prospect.plan, facts, progress)
         pairs = None
         if isinstance(result, Measured) and prospect.plan.measure == "pairs" and not prospect.plan.shares_gpus:
-            pairs = first_sight(result, prospect, probe)
-        answer = answer_of(
-            prospect,
-            probe,
-            result,
-            self._thresholds,
-            expected=prospect.expected(probe),
-            pairs=pairs,
-            notes=node.problems,
-        )
+            pairs = first_sight(result, prospect)
+        answer = answer_of(prospect, probe, result, self._thresholds, pairs=pairs, notes=node.problems)
         if self._follower is not None:
             self._follower.took(name, probe, prospect, answer)
         return answer

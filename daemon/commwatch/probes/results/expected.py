@@ -70,25 +70,16 @@ class _Way:
 def expected_of_step(
     step: Step, paths: GpuPaths | None, *, configured: float | None, backend: Backend
 ) -> Expected | None:
-    """The expected bandwidth of a step; None if there is no expectation, as for gloo and for latency.
-
-    Of several pairs at once the slowest one counts; ``expected_of_pair`` has them one by one. A nominal link rate is
-    never the answer.
+    """The expected bandwidth of a step; None if there is no expectation, as for gloo, for latency and for pairs, which
+    ``expected_of_pair`` has one by one. A nominal link rate is never the answer.
 
     Args:
         step: of a cycle whose ranks have a GPU each.
         paths: between these GPUs; None if they are not known.
         configured: the operator's own number, bytes per second; it wins.
     """
-    if step.purpose in ("latency", "work"):
+    if step.purpose in ("latency", "work") or step.pairs:
         return None
-    if step.pairs:
-        found = [
-            expected_of_pair(pair, step.size_bytes, paths, configured=configured, backend=backend)
-            for pair in step.pairs
-        ]
-        known = [one for one in found if one is not None]
-        return min(known, key=lambda one: one.bytes_per_second) if len(known) == len(found) else None
     if configured is not None:
         return _configured(configured)
     if backend == "gloo" or paths is None or not set(step.members) <= set(range(len(paths.addresses))):

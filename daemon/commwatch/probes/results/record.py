@@ -9,6 +9,7 @@ from commwatch.config.settings import Probe
 from commwatch.config.thresholds import Thresholds
 from commwatch.probes.gate.budget import Occupied, recent
 from commwatch.probes.plan import Collective, CyclePlan, CycleResult, Failed, Measured, StepOutcome
+from commwatch.probes.prospect import Prospect
 from commwatch.probes.rank_plan import FailureReason, SkipReason
 from commwatch.probes.results.bus_bandwidth import hidden_of
 from commwatch.probes.results.counts import CycleCounts, LatencyHistogram
@@ -23,7 +24,6 @@ from commwatch_exporters.snapshot import Value
 
 if TYPE_CHECKING:
     from commwatch.node.topology.reach import GpuPaths
-    from commwatch.probes.node import Prospect
 
 Reading: TypeAlias = tuple[str, tuple[str, ...], Value]
 """Metric, label values and number; None for what is not known."""
@@ -93,43 +93,20 @@ class ProbeRecord:
         good = self.history.courses.get(LATENCY, Course()).good
         return self._has_latency and not self._plan.shares_gpus and len(good) < LEARNING_RESULTS
 
-    def apply(
-        self,
-        result: CycleResult,
-        expected: Mapping[int, Expected],
-        gpus: Sequence[GpuName],
-        now: float,
-        paths: GpuPaths | None = None,
-        *,
-        gpu_model: str = "",
-    ) -> None:
+    def take(self, result: CycleResult, now: float, prospect: Prospect | None = None) -> None:
         """Take in the outcome of a cycle.
 
         Args:
-            expected: bus bandwidth that a step should have given, by its place in the plan.
-            gpus: those of the plan, by rank; empty without GPUs.
             now: seconds since 1970.
-            paths: between the GPUs of the plan; None if they are not known.
-            gpu_model: of all GPUs of the plan; empty where they differ or it is not known.
-
-        Raises:
-            ValueError: the result has another backend than earlier results of this name.
+            prospect: the cycle as it was planned; None where no more than its plan is known.
         """
-        if isinstance(result, Measured | Failed) and self.other_backend:
-            raise ValueError(f"probe {self._plan.probe} stands for results of {self.other_backend}")
         gpu_seconds = self._counts.take(result, self._plan.gpus)
         if result.occupied_seconds:
             self.history.occupied = [*recent(self.history.occupied, now), Occupied(now, gpu_seconds)]
         if isinstance(result, Measured):
-            self._measured(result, self._with_learned(expected, gpu_model), gpus, now, paths, gpu_model)
+            self._measured(result, prospect or Prospect(self._plan), now)
         elif isinstance(result, Failed):
             self._failed(result.reason, now)
-
-    def take(self, result: CycleResult, prospect: Prospect, now: float) -> None:
-        """Take in the outcome of a cycle as it was planned; ``now`` in seconds since 1970."""
-        paths = prospect.paths
-        gpu_model = "" if paths is None else paths.common_name(range(prospect.plan.ranks))
-        self.apply(result, prospect.expected(self._probe), prospect.names, now, paths, gpu_model=gpu_model)
 
     def book_as_search(self) -> None:
         """The cycle whose outcome was taken in last ran out of turn: it counts for the share of the search."""
@@ -166,36 +143,29 @@ class ProbeRecord:
         self.history.latency_streak = self.history.latency_streak.bad(now, self._limits.probe_streak_gap_max_seconds)
         self.history.latency_judged_at = now
 
-    def _measured(
-        self,
-        result: Measured,
-        expected: Mapping[int, Expected],
-        gpus: Sequence[GpuName],
-        now: float,
-        paths: GpuPaths | None,
-        gpu_model: str,
-    ) -> None:
+    def _measured(self, result: Measured, prospect: Prospect, now: float) -> None:
         self.history.last_completion_at = result.finished_at
         self.suspicious = False
         if self._plan.shares_gpus:
             return  # what arrived was exact; the times are those of the GPU's time slices
+        gpus, subject = prospect.names, self._subject(prospect.gpu_model)
         self._compare_only_like(self._conditions(result, gpus))
-        rates = rates_of(result, expected, gpus)
+        rates = rates_of(result, self._with_learned(prospect.expected, subject), gpus)
         small = result.first("latency") if self._has_latency else None
         latency = None if small is None else small.slowest_seconds
         self.history.last = self._last_result(result, latency, rates, gpus)
-        self.history.latency_mark = None if small is None else self._mark(small, paths)
+        self.history.latency_mark = None if small is None else self._mark(small, prospect.paths)
         self.history.expected_latency = (
-            None if small is None else expected_latency(small.step, paths, backend=self._plan.backend)
+            None if small is None else expected_latency(small.step, prospect.paths, backend=self._plan.backend)
         )
-        well = [self._judge_level(rate, now, gpu_model) for rate in rates]
+        well = [self._judge_level(rate, now, subject) for rate in rates]
         if latency is not None:
             firm = [one for one in rates if one.expected is not None and one.expected.is_firm]
             low = any(self._is_low(one.utilization) for one in firm)
             self._judge_latency(latency, now, well=not low and not self.losses)
         self._judge_bandwidth(self.history.last, now)
         if all(well):
-            self._learn(self.history.last, now, gpu_model)
+            self._learn(self.history.last, now, subject)
 
     def _last_result(
         self, result: Measured, latency: float | None, rates: Sequence[Rate], gpus: Sequence[GpuName]
@@ -241,9 +211,9 @@ class ProbeRecord:
             absolute_seconds=self.history.latency_mark if absolute is None else absolute,
         )
 
-    def _judge_level(self, rate: Rate, now: float, gpu_model: str) -> bool:
+    def _judge_level(self, rate: Rate, now: float, subject: str) -> bool:
         """Hold a bandwidth against the node's own level; whether it is neither lost nor low."""
-        key, rule = f"{self._subject(gpu_model)} {rate.course}", self._limits
+        key, rule = f"{subject} {rate.course}", self._limits
         level = self.history.levels.get(key)
         if level is not None:
             in_a_row = self.history.bandwidth_streak.count + 1 >= rule.probe_low_bandwidth_streak
@@ -384,20 +354,19 @@ class ProbeRecord:
         """Key of a learned value: other operations, GPUs, ranks or sizes are learned separately."""
         return f"{self._plan.measure} {gpu_model} x{self._plan.ranks} {self._plan.bandwidth_bytes}"
 
-    def _with_learned(self, expected: Mapping[int, Expected], gpu_model: str) -> Mapping[int, Expected]:
+    def _with_learned(self, expected: Mapping[int, Expected], subject: str) -> Mapping[int, Expected]:
         """For a collective, the learned expectation in place of a model's."""
-        learned = self.history.learned.get(self._subject(gpu_model))
+        learned = self.history.learned.get(subject)
         if learned is None or learned.settled is None:
             return expected
         own = Expected(learned.settled, "learned", "90th percentile of the first good day of this node")
         return {place: own if one.source == "model" else one for place, one in expected.items()}
 
-    def _learn(self, last: LastResult, now: float, gpu_model: str) -> None:
+    def _learn(self, last: LastResult, now: float, subject: str) -> None:
         """Learn from a good result of a collective for which there is a model only: it keeps out what is broken."""
         if not self._has_latency or last.bus_bandwidth is None or self._is_low(last.utilization):
             return
         if last.expected is not None and last.expected.source == "model":
-            subject = self._subject(gpu_model)
             known = self.history.learned.get(subject, LearnedRate(now))
             self.history.learned = {**self.history.learned, subject: known.after(last.bus_bandwidth, now)}
 
