@@ -31,7 +31,7 @@ from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, Skip
 from commwatch.probes.prospect import Prospect
 from commwatch.probes.results.pair_record import PairRecord
 from commwatch.probes.results.record import ProbeRecord
-from commwatch.probes.results.records import Known, ProbeStatus, broken_off, load_record, status_of
+from commwatch.probes.results.records import ProbeStatus, broken_off, load_record, status_of
 from commwatch.probes.schedule import (
     FEWEST_GPUS,
     FIRST_SPREAD_SECONDS,
@@ -466,4 +466,6 @@ class Probing:
 
     def _status(self, probe: _Probe, now: float) -> ProbeStatus:
         planned = now if probe.is_due else self._scheduler.next_run(probe.job)
-        return status_of(probe.name, probe.record, Known(probe.result, probe.skip, planned), now)
+        return status_of(
+            probe.name, probe.record, now, result=probe.result, skip=probe.skip, next_run_at=planned
+        )  # fmt: skip

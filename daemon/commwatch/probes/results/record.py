@@ -13,7 +13,7 @@ from commwatch.probes.prospect import Prospect
 from commwatch.probes.rank_plan import FailureReason, SkipReason
 from commwatch.probes.results.bus_bandwidth import hidden_of
 from commwatch.probes.results.counts import CycleCounts, LatencyHistogram
-from commwatch.probes.results.course import Baseline, Course, SpikeRule, held_to, is_spike, spike_limit
+from commwatch.probes.results.course import Baseline, Course, held_to, spike_limit
 from commwatch.probes.results.expected import Expected, expected_latency, latency_mark
 from commwatch.probes.results.history import Conditions, GpuName, LastResult, ProbeHistory, SlowestRank
 from commwatch.probes.results.level import LearnedRate, Level, first_level
@@ -42,7 +42,7 @@ LEARNING_RESULTS = 6
 
 
 class LatencyCourse(NamedTuple):
-    """Latencies under equal conditions, seconds."""
+    """Latencies under equal conditions, seconds, as they are drawn."""
 
     latest: tuple[float, ...]
     """Oldest first."""
@@ -50,6 +50,21 @@ class LatencyCourse(NamedTuple):
     """Median of the baseline; None while there is none."""
     limit: float | None
     """Above it a latency is a spike; None without a baseline and an absolute limit."""
+
+    @property
+    def words(self) -> str:
+        """The description of the picture."""
+        latest, limit = self.latest, self.limit
+        words = f"last {len(latest)} latencies: {format_seconds(min(latest))} to {format_seconds(max(latest))}"
+        if limit is None:
+            return words
+        return f"{words}, {sum(one > limit for one in latest) or 'none'} above the limit"
+
+    @property
+    def usual_words(self) -> str:
+        """``18.2 µs, limit 27.3 µs``; empty if neither is known."""
+        usual = [] if self.usual is None else [format_seconds(self.usual)]
+        return ", ".join(usual + ([] if self.limit is None else [f"limit {format_seconds(self.limit)}"]))
 
 
 class ProbeRecord:
@@ -131,17 +146,20 @@ class ProbeRecord:
     def _failed(self, reason: FailureReason, now: float) -> None:
         self.suspicious = True
         if reason == "measure_timeout" and self._has_latency:
-            self._spike(now)
+            self._count_latency(now, spike=True)
 
     @property
     def _has_latency(self) -> bool:
         return self._plan.measure in _COLLECTIVES
 
-    def _spike(self, now: float) -> None:
-        self.suspicious = True
-        self._spikes += 1
-        self.history.latency_streak = self.history.latency_streak.bad(now, self._limits.probe_streak_gap_max_seconds)
+    def _count_latency(self, now: float, *, spike: bool) -> None:
+        self.suspicious |= spike
+        self._spikes += spike
+        self.history.latency_streak = self._streak_after(self.history.latency_streak, now, bad=spike)
         self.history.latency_judged_at = now
+
+    def _streak_after(self, streak: Streak, now: float, *, bad: bool) -> Streak:
+        return streak.after(now, self._limits.probe_streak_gap_max_seconds, bad=bad)
 
     def _measured(self, result: Measured, prospect: Prospect, now: float) -> None:
         self.history.last_completion_at = result.finished_at
@@ -198,18 +216,17 @@ class ProbeRecord:
         return latency_mark(small.step, paths, factor=factor, most=most)
 
     @property
-    def _spike_rule(self) -> SpikeRule:
-        """With the limit of the configuration, else of published results while there is no baseline, else the mark of
-        the path."""
-        limits = self._limits
+    def _absolute_limit(self) -> float | None:
+        """Seconds above which a latency is a spike by the configuration, else by published results while there is no
+        baseline, else by the mark of the path."""
         absolute: float | None = self._probe.latency_limit
         if absolute is None and self._baseline() is None:
             absolute = self._published_limit
-        return SpikeRule(
-            deviations=limits.probe_latency_spike_mad_factor,
-            ratio=limits.probe_latency_spike_median_factor,
-            absolute_seconds=self.history.latency_mark if absolute is None else absolute,
-        )
+        return self.history.latency_mark if absolute is None else absolute
+
+    @property
+    def _latency_limit(self) -> float | None:
+        return spike_limit(self._baseline(), self._absolute_limit, self._limits)
 
     def _judge_level(self, rate: Rate, now: float, subject: str) -> bool:
         """Hold a bandwidth against the node's own level; whether it is neither lost nor low."""
@@ -315,40 +332,25 @@ class ProbeRecord:
                 machine must not keep its latency from being judged.
         """
         self._histogram.observe(latency)
-        published, model, gap = self._published_limit, self._model_limit, self._limits.probe_streak_gap_max_seconds
-        spike = is_spike(latency, self._baseline(), self._spike_rule)
+        published, model, limit = self._published_limit, self._model_limit, self._latency_limit
+        spike = limit is not None and latency > limit
         is_fast = published is None or latency <= published
         self._follow(LATENCY, latency, good=well and is_fast and not spike, now=now)
-        row = self.history.above_model_streak
-        self.history.above_model_streak = (
-            row.bad(now, gap) if model is not None and latency > model else row.good()
-        )  # fmt: skip
-        if spike:
-            self._spike(now)
-        else:
-            self.history.latency_streak = self.history.latency_streak.good()
-            self.history.latency_judged_at = now
+        above = model is not None and latency > model
+        self.history.above_model_streak = self._streak_after(self.history.above_model_streak, now, bad=above)
+        self._count_latency(now, spike=spike)
 
     def _judge_bandwidth(self, last: LastResult, now: float) -> None:
-        if self._is_low(last.utilization):
-            self.suspicious = True
-            self.history.bandwidth_streak = self.history.bandwidth_streak.bad(
-                now, self._limits.probe_streak_gap_max_seconds
-            )
-        else:
-            self.history.bandwidth_streak = self.history.bandwidth_streak.good()
-        self._judge_share(last, now)
-
-    def _judge_share(self, last: LastResult, now: float) -> None:
-        """Whether a bandwidth has the share of its expectation that healthy nodes reach; a learned one has a level."""
-        row, limits, share = self.history.short_streak, self._limits, last.utilization
-        least = limits.probe_bandwidth_short_ratio
-        if last.expected is None or share is None or last.expected.source == "learned" or share >= least:
-            self.history.short_streak = row.good()
-        else:
-            self.history.short_streak = row.bad(now, limits.probe_streak_gap_max_seconds)
-            few = self.history.short_streak.count < limits.probe_low_bandwidth_streak
-            self.suspicious |= few and last.expected.is_firm
+        """Whether a bandwidth is low, and whether it is short of the share of its expectation that healthy nodes reach;
+        a learned one has a level."""
+        history, limits, share, expected = self.history, self._limits, last.utilization, last.expected
+        low = self._is_low(share)
+        history.bandwidth_streak = self._streak_after(history.bandwidth_streak, now, bad=low)
+        short = share is not None and share < limits.probe_bandwidth_short_ratio
+        short = short and expected is not None and expected.source != "learned"
+        history.short_streak = self._streak_after(history.short_streak, now, bad=short)
+        few = short and history.short_streak.count < limits.probe_low_bandwidth_streak
+        self.suspicious |= low or (few and expected is not None and expected.is_firm)
 
     def _subject(self, gpu_model: str) -> str:
         """Key of a learned value: other operations, GPUs, ranks or sizes are learned separately."""
@@ -408,11 +410,11 @@ class ProbeRecord:
     def latency_course(self) -> LatencyCourse | None:
         """The last latencies, good and bad, with their baseline; None before the first one."""
         course = self.history.courses.get(LATENCY)
-        if course is None or not self._has_latency:
+        if course is None or not course.latest or not self._has_latency:
             return None
         baseline = self._baseline()
         usual = None if baseline is None else baseline.median
-        return LatencyCourse(course.latest, usual, spike_limit(baseline, self._spike_rule))
+        return LatencyCourse(course.latest, usual, self._latency_limit)
 
     def _baseline(self) -> Baseline | None:
         """The reference that latencies are compared with; one result that agrees with a model is enough."""
@@ -504,7 +506,7 @@ class ProbeRecord:
         history, rule = self.history, self._limits
         baseline, course = self._baseline(), history.courses.get(LATENCY, Course())
         judged = is_current(history.latency_judged_at, self._probe.interval, now)
-        limit = spike_limit(baseline, self._spike_rule)
+        limit = self._latency_limit
         by_some_rule = limit is not None or history.latency_streak.count
         is_first = course.baseline(rule) is None  # a single result is compared with others, and not with itself
         return {
@@ -528,7 +530,7 @@ class ProbeRecord:
             return "baseline" if baseline.width == 1.0 else "first_results"
         if self._published_limit is not None:
             return "published"
-        return "too_few_results" if self._spike_rule.absolute_seconds is None else "mark"
+        return "too_few_results" if self._absolute_limit is None else "mark"
 
     @property
     def _expected_source(self) -> str:

@@ -21,13 +21,12 @@ class Streak(msgspec.Struct, frozen=True):
         if (self.count == 0) != (self.last_at is None):
             raise ValueError("a row of bad results and the time of the last of them do not agree")
 
-    def bad(self, now: float, gap: float) -> Streak:
-        """After another bad result; more than ``gap`` seconds after the one before, it is the first of a new row."""
+    def after(self, now: float, gap: float, *, bad: bool) -> Streak:
+        """After another result; a bad one more than ``gap`` seconds after the one before is the first of a new row."""
+        if not bad:
+            return Streak()
         in_a_row = self.last_at is not None and abs(now - self.last_at) <= gap
         return Streak(self.count + 1 if in_a_row else 1, now)
-
-    def good(self) -> Streak:
-        return Streak()
 
 
 def max_age(interval: float) -> float:
