@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import Final
 
@@ -59,31 +59,13 @@ def _conditions(matrix: PairMatrix) -> tuple[object, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
-    """The usual times of the cells of one series of matrices."""
+def _usual_times(good: Sequence[PairMatrix], quantity: Quantity) -> LogTimes:
+    """By the good matrices of one series, as ``keep_good`` keeps them.
 
-    conditions: tuple[object, ...]
-    usually: Mapping[Quantity, LogTimes]
-
-
-_NOTHING: Mapping[Quantity, LogTimes] = {"bandwidth": {}, "both_ways": {}, "latency": {}}
-
-
-def past_of(good: Sequence[PairMatrix]) -> Past | None:
-    """The usual times by the good matrices of one series; None without any.
-
-    Args:
-        good: as ``keep_good`` keeps them. The first ones count as long as the latest are no better, so that a slow
-            decline does not become its own reference.
+    The first ones count as long as the latest are no better, so that a slow decline does not become its own reference.
     """
-    if not good:
-        return None
-    usually = {}
-    for quantity in (*_BANDWIDTHS, *_LATENCY):
-        times = [log_times(one, quantity) for one in good]
-        usually[quantity] = best_of(usual(times[:FIRST_KEPT]), usual(times[FIRST_KEPT:]))
-    return Past(_conditions(good[-1]), usually)
+    times = [log_times(one, quantity) for one in good]
+    return best_of(usual(times[:FIRST_KEPT]), usual(times[FIRST_KEPT:]))
 
 
 def keep_good(good: Sequence[PairMatrix], matrix: PairMatrix) -> tuple[PairMatrix, ...]:
@@ -95,7 +77,7 @@ def keep_good(good: Sequence[PairMatrix], matrix: PairMatrix) -> tuple[PairMatri
 def find_suspects(
     matrices: Sequence[PairMatrix],
     parts: Parts,
-    past: Past | None = None,
+    good: Sequence[PairMatrix] = (),
     *,
     firm_expected: bool = False,
     fewest: int = MATRICES,
@@ -108,18 +90,20 @@ def find_suspects(
     Args:
         matrices: the last ones, oldest first, all still current; those before the last that are not comparable with
             it end the row.
-        past: the usual times of the cells; ignored if they are of another series.
+        good: earlier ones, as ``keep_good`` keeps them, for the usual times of the cells; ignored if of another series.
         firm_expected: the expected bandwidths are configured or a reference: then a class of ways that is slow as a
             whole counts from the first day on.
         fewest: matrices in a row that must show it; one is enough for a first suspicion.
     """
     row = _row(matrices, fewest)
-    found = _found_in(row, parts, past, (BANDWIDTH_RULE, LATENCY_RULE), firm_expected) if row else []
+    found = _found_in(row, parts, good, (BANDWIDTH_RULE, LATENCY_RULE), firm_expected) if row else []
     suspects = [suspect_of(one, parts) for one in found]
     return tuple(sorted(suspects, key=lambda one: (-one.confidence, -one.slowdown, one.kind, one.element)))
 
 
-def looks_slow(matrix: PairMatrix, parts: Parts, past: Past | None = None, *, firm_expected: bool = False) -> bool:
+def looks_slow(
+    matrix: PairMatrix, parts: Parts, good: Sequence[PairMatrix] = (), *, firm_expected: bool = False
+) -> bool:  # fmt: skip
     """Whether a matrix should be repeated soon, and must not become a reference for later ones.
 
     The bar is lower than for naming a part: one matrix is never enough evidence on a single pair.
@@ -128,7 +112,7 @@ def looks_slow(matrix: PairMatrix, parts: Parts, past: Past | None = None, *, fi
         matrix: the newest one; the rest as for ``find_suspects``.
     """
     bandwidth, latency = (replace(one, gain_least=0.0) for one in (BANDWIDTH_RULE, LATENCY_RULE))
-    return bool(_found_in([matrix], parts, past, (bandwidth, latency), firm_expected))
+    return bool(_found_in([matrix], parts, good, (bandwidth, latency), firm_expected))
 
 
 def slower_than_before(
@@ -154,12 +138,13 @@ def slower_than_before(
 def _found_in(
     row: Sequence[PairMatrix],
     parts: Parts,
-    past: Past | None,
+    good: Sequence[PairMatrix],
     rules: tuple[SearchRule, SearchRule],
     firm_expected: bool,
 ) -> list[Found]:
     """The parts that explain the slow cells of comparable matrices, by the rules for bandwidth and for latency."""
-    usually = past.usually if past is not None and past.conditions == _conditions(row[-1]) else _NOTHING
+    known = good if good and comparable(good[-1], row[-1]) else ()
+    usually = {one: _usual_times(known, one) for one in (*_BANDWIDTHS, *_LATENCY)}
     for quantities, rule in zip((_BANDWIDTHS, _LATENCY), rules, strict=True):
         found = _against_the_past(row, parts, quantities, usually, rule)
         if not found and firm_expected and quantities == _BANDWIDTHS and not usually["bandwidth"]:

@@ -24,7 +24,6 @@ from commwatch.probes.results.culprit import (
     find_suspects,
     keep_good,
     looks_slow,
-    past_of,
     slower_than_before,
 )
 from commwatch.probes.results.expected import Expected, ExpectedSource
@@ -168,10 +167,9 @@ class PairRecord(ProbeRecord):
             return
         row = [one for one in history.matrices if comparable(one, matrix) and self._is_current(one, now)]
         row = [*row, matrix][-MATRICES:]
-        past = past_of(history.good)
         firm = are_firm(expected)
-        suspects = find_suspects(row, parts, past, firm_expected=firm)
-        if not looks_slow(matrix, parts, past, firm_expected=firm):
+        suspects = find_suspects(row, parts, history.good, firm_expected=firm)
+        if not looks_slow(matrix, parts, history.good, firm_expected=firm):
             history.good = keep_good(history.good, matrix)
         elif not suspects:
             self.suspicious = True  # two more matrices decide; a named part can wait for its turn
