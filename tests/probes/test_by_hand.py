@@ -84,7 +84,7 @@ def test_a_simulated_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         assert [gpu.address for gpu in topology.gpus] == [gpu.pci_bus_id for gpu in node.gpus]
         assert topology.nvswitches == ()
         facts = await node.facts(PLAN)
-        assert decide("auto", PLAN, facts) is None
+        assert decide(PLAN, facts) is None
         assert await node.watch(PLAN)(frozenset()) is None
         assert node.problems == ()
 
@@ -118,11 +118,11 @@ def test_schedulers_are_asked_unless_told_otherwise(tmp_path: Path, monkeypatch:
 
     async def body(node: NodeByHand) -> None:
         asked = await node.facts(GLOO)
-        skip = decide("auto", GLOO, replace(asked, no_torch=""))
+        skip = decide(GLOO, replace(asked, no_torch=""))
         assert skip == ("scheduler_busy", "Slurm job 17 runs on this node")
         assert await node.watch(GLOO)(frozenset()) == Halt("scheduler_busy", "Slurm job 17 came to this node")
         ignoring = await node.facts(GLOO, ignore_scheduler=True)
-        assert ignoring.scheduler == SchedulerFacts(ignored=True)
+        assert ignoring.scheduler == SchedulerFacts()
         assert await node.watch(GLOO)(frozenset()) is None
 
     visit(config, body)

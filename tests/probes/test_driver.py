@@ -19,7 +19,7 @@ from commwatch.probes.node import ProbeNode
 from commwatch.probes.plan import CyclePlan, Skipped
 from support.core import SLOTS, NodeReads, block
 
-SLURM = SchedulerFacts(slurmd=True, slurm=SchedulerAnswer("free"))
+SLURM = SchedulerFacts(slurm=SchedulerAnswer("free"))
 
 
 class Reads(NodeReads):
@@ -85,6 +85,6 @@ def test_a_cycle_gives_way_to_a_job_of_the_scheduler_that_was_asked(
     gloo = msgspec.structs.replace(node.prospect("host", Probe()).plan, backend="gloo")
     (tmp_path / "sys/fs/cgroup/system.slice/slurmstepd.scope/job_17").mkdir(parents=True)
 
-    asyncio.run(node.run(gloo, replace(GateFacts(), scheduler=replace(SLURM, ignored=ignored))))
+    asyncio.run(node.run(gloo, replace(GateFacts(), scheduler=SchedulerFacts() if ignored else SLURM)))
 
     assert looks == [Halt("scheduler_busy", halt) if halt else None]

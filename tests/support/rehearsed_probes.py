@@ -63,7 +63,7 @@ def probe_by_hand(node: Rehearsed, monkeypatch: pytest.MonkeyPatch) -> None:
             self, plan: CyclePlan, wanted: tuple[int, ...] = (), *, ignore_scheduler: bool = False
         ) -> GateFacts:  # fmt: skip
             return GateFacts(
-                no_torch="", initial_pid_namespace=True, scheduler=SchedulerFacts(ignored=True),
+                no_torch="", initial_pid_namespace=True, scheduler=SchedulerFacts(),
                 gpus=GpusNow(node.store).facts(float("-inf")),
             )  # fmt: skip
 

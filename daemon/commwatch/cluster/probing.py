@@ -215,7 +215,7 @@ class Bench:
         own_job = any(one in run.variables for one in _IN_A_JOB)
         plan = self._plan(self._rails[0], self._meeting(self._rails[0], None))
         facts = await self._node.facts(plan, ignore_scheduler=asked.ignore_scheduler or own_job)
-        if skip := decide(config.probes.gate, plan, facts):
+        if skip := decide(plan, facts):
             return f"{skip.reason}: {skip.detail}"
         try:
             state_path(config).mkdir(parents=True, exist_ok=True, mode=0o750)

@@ -27,7 +27,7 @@ from commwatch.probes.cycle.lock import LOCK_FILE, ProbeLock
 from commwatch.probes.gate.decision import GateFacts, SchedulerFacts, decide
 from commwatch.probes.gate.hold import HoldFile
 from commwatch.probes.gate.schedulers import initial_pid_namespace, scheduler_facts
-from commwatch.probes.gate.watch import NodeWatch, job_cgroup_root
+from commwatch.probes.gate.watch import NodeWatch
 from commwatch.probes.plan import CyclePlan, CycleResult
 from commwatch.probes.prospect import Prospect
 from commwatch.probes.rank_plan import SimulatedNodePlan
@@ -60,7 +60,7 @@ class Seen(NamedTuple):
     """GPUs and schedulers as the node was checked."""
 
     gpus: tuple[GpuFacts, ...] = ()
-    scheduler: SchedulerFacts = SchedulerFacts()
+    scheduler: SchedulerFacts | None = None
 
 
 def simulated_node(plan: SimulationPlan | None) -> SimulatedNodePlan | None:
@@ -159,21 +159,16 @@ class ProbeNode:
     # --- whether the node is free ---
 
     async def inspect(self, plan: CyclePlan, *, ignore_scheduler: bool = False) -> Seen:
-        """Read GPUs and schedulers, as far as a cycle needs them; with GPUs this takes more than a second.
+        """Read every GPU, twice and a second apart, and ask the schedulers, as far as a cycle needs them.
 
         Args:
-            ignore_scheduler: the operator says that the node is theirs; no scheduler is asked.
+            ignore_scheduler: the operator says that the node is theirs; no scheduler is asked, nor about a simulated
+                node.
         """
-        gpus = () if plan.on_host else await self.busy_test()
-        if ignore_scheduler:
-            return Seen(gpus, SchedulerFacts(ignored=True))
-        if self._simulation is not None:  # no scheduler is asked about a simulated node
-            return Seen(gpus)
+        gpus = () if plan.on_host else await self._view.look_twice(self._read.read_gpus, time.monotonic)
+        if ignore_scheduler or self._simulation is not None:
+            return Seen(gpus, SchedulerFacts())
         return Seen(gpus, await scheduler_facts(self._settings.probes, self._procfs, self._sysfs))
-
-    async def busy_test(self) -> tuple[GpuFacts, ...]:
-        """The busy test: every GPU of the node, twice and a second apart."""
-        return await self._view.look_twice(self._read.read_gpus, time.monotonic)
 
     def facts(
         self,
@@ -200,7 +195,7 @@ class ProbeNode:
             stuck.append(f"{readers} process{'es' if readers > 1 else ''} of the driver's reader")
         here, (gpus, scheduler) = {gpu.index for gpu in self.gpus} if wanted else set(), seen or Seen()
         return GateFacts(
-            enabled=self._settings.probes.enabled,
+            enabled=self._settings.probes.enabled and self._settings.probes.gate != "off",
             is_recording=is_recording(simulation.preset) and not simulation.faults,
             maintenance=maintenance,
             starved=starved,
@@ -225,18 +220,17 @@ class ProbeNode:
             facts: gathered just now.
             progress: as of ``Launcher.run``.
         """
-        if skip := decide(self._settings.probes.gate, plan, facts):
+        if skip := decide(plan, facts):
             return skip.as_result(time.time())
         return await self.launcher.run(plan, self.watch(plan, facts.scheduler), progress)
 
-    def watch(self, plan: CyclePlan, scheduler: SchedulerFacts) -> NodeWatch:
-        """The watch over the node during a cycle; it begins now."""
+    def watch(self, plan: CyclePlan, scheduler: SchedulerFacts | None) -> NodeWatch:
+        """The watch over the node during a cycle; it begins now. Jobs of Slurm count if Slurm was asked."""
+        by_slurm = scheduler is not None and scheduler.slurm is not None
         return NodeWatch(
             self._hold,
             gpus=None if plan.on_host else self._view,
             read_processes=self._read.read_processes,
-            cgroups=job_cgroup_root(self._settings, plan.backend, scheduler),
+            cgroups=self._sysfs / "fs/cgroup" if by_slurm else None,
             procfs=self._procfs,
-            now=time.time,
-            monotonic=time.monotonic,
         )

@@ -186,7 +186,7 @@ class Probing:
         """The outcome of a probe's turn; None if the daemon stops meanwhile."""
         try:
             plan = self._prospect(probe).plan
-            if skip := decide_before_asking(self._limits.gate, plan, self._facts(probe)):
+            if skip := decide_before_asking(plan, self._facts(probe)):
                 return skip.as_result(time.time())
             return self._not_free_a_moment_ago(probe, plan) or await self._cycle_if_free(probe)
         except Exception as error:  # one broken cycle must neither pass unseen nor be the last

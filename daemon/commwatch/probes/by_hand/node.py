@@ -38,7 +38,7 @@ class NodeByHand:
         self._reader: Reader | None = None
         self._store = Store()
         self._topology = Topology()
-        self._scheduler = SchedulerFacts()
+        self._scheduler: SchedulerFacts | None = None
         self.probes = ProbeNode(config, self._store, self._state, None, self)
         """Plans and runs the cycles."""
         self.simulation: SimulatedNodePlan | None = None

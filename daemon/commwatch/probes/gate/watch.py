@@ -10,13 +10,10 @@ from typing import NamedTuple, TypeAlias
 
 import structlog
 
-from commwatch.config.settings import Config
 from commwatch.node.gpus_now import GpusNow
-from commwatch.probes.gate.decision import SchedulerFacts, asks_slurm
 from commwatch.probes.gate.hold import HoldFile
 from commwatch.probes.gate.slurm import job_cgroups
 from commwatch.probes.plan import YieldReason
-from commwatch.probes.rank_plan import Backend
 
 log = structlog.get_logger("commwatch.probes.watch")
 
@@ -164,17 +161,6 @@ class NodeWatch:
             self._ours.add(pid)
             return True
         return False
-
-
-def job_cgroup_root(settings: Config, backend: Backend, scheduler: SchedulerFacts) -> Path | None:
-    """The root of the cgroups of Slurm's jobs for a cycle's checks; None if Slurm is not asked.
-
-    Args:
-        backend: of the cycle; a simulated one disturbs no job.
-    """
-    if backend == "simulated" or scheduler.ignored or not asks_slurm(settings.probes.gate, slurmd=scheduler.slurmd):
-        return None
-    return Path(settings.paths.sysfs) / "fs/cgroup"
 
 
 def session_of(procfs: Path, pid: int) -> int | None:
