@@ -233,4 +233,6 @@ class ProbeNode:
             read_processes=self._read.read_processes,
             cgroups=self._sysfs / "fs/cgroup" if by_slurm else None,
             procfs=self._procfs,
+            now=time.time,
+            monotonic=time.monotonic,
         )

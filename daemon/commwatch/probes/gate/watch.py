@@ -95,8 +95,8 @@ class NodeWatch:
         read_processes: Callable[[], Awaitable[None]],
         cgroups: Path | None,
         procfs: Path,
-        now: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
+        now: Callable[[], float],
+        monotonic: Callable[[], float],
     ) -> None:
         """Begin to watch: a request for a hold from now on makes the cycle yield.
 
