@@ -17,7 +17,7 @@ from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.errors import CommwatchError, UsageError
 from commwatch.node.gpus_now import ProbeGpu
 from commwatch.probes.by_hand.answer import Answer, answer_of
-from commwatch.probes.by_hand.node import NodeByHand
+from commwatch.probes.by_hand.node import NodeByHand, node_by_hand
 from commwatch.probes.by_hand.pair_matrix import first_sight
 from commwatch.probes.plan import CyclePlan, Measured
 from commwatch.probes.prospect import Prospect
@@ -77,20 +77,21 @@ class _Hand:
         self._ignore_scheduler = ignore_scheduler
         self._follower = follower
         self._shaped = shaped
+        self._node: NodeByHand | None = None
         self._signal: int | None = None
         self._ending: list[asyncio.Task[bool]] = []
 
     async def run(self, probes: Mapping[str, Probe], gpus: Sequence[int]) -> tuple[Answer, ...]:
-        loop, here, node = asyncio.get_running_loop(), asyncio.current_task(), NodeByHand(self._config)
+        loop, here = asyncio.get_running_loop(), asyncio.current_task()
         if here is None:
             raise RuntimeError("not in a task")
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._end, number, here, node)
+            loop.add_signal_handler(number, self._end, number, here)
         try:
-            async with node:
-                answers = await self._round(node, probes, gpus, "")
+            async with node_by_hand(self._config) as self._node:
+                answers = await self._round(self._node, probes, gpus, "")
                 while self._follower is not None and (names := self._follower.again()):
-                    answers += await self._round(node, {name: probes[name] for name in names}, gpus, " again")
+                    answers += await self._round(self._node, {name: probes[name] for name in names}, gpus, " again")
                 return tuple(answers)
         except asyncio.CancelledError:
             self._check_signal()
@@ -109,10 +110,10 @@ class _Hand:
             self._check_signal()
         return answers
 
-    def _end(self, number: int, here: asyncio.Task[Any], node: NodeByHand) -> None:
+    def _end(self, number: int, here: asyncio.Task[Any]) -> None:
         """End a cycle in order if its ranks run; before or after that, only cancel its task."""
-        self._signal, launcher = number, node.probes.launcher
-        if launcher.running:
+        self._signal = number
+        if self._node is not None and (launcher := self._node.probes.launcher).running:
             self._ending.append(asyncio.create_task(launcher.cancel("stopping", "the command was interrupted")))
         else:
             here.cancel()
@@ -124,7 +125,7 @@ class _Hand:
     async def _probe(self, node: NodeByHand, name: str, shown: str, probe: Probe, gpus: Sequence[int]) -> Answer:
         if gpus:
             probe = msgspec.structs.replace(probe, gpus=tuple(sorted(gpus)))
-        prospect = node.probes.prospect(name, probe, node.topology())
+        prospect = node.probes.prospect(name, probe, node.topology)
         if gpus and prospect.plan.backend != "gloo":
             _check_gpus(node.gpus, gpus)
         if self._shaped is not None:
