@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from commwatch.probes.cycle.outcome import Problem, Timeout, failed, failure_of, measured, stuck_problem
+from commwatch.probes.cycle.process import RankProcess
 from commwatch.probes.plan import CyclePlan, Failed, NcclNotes
 from commwatch.probes.rank_plan import ErrorEvent, FailureReason, Phase, Purpose, RankResult, Step
 from probes.cycles import cycle_plan
 from support.passes import in_one_pass
 
 
-@dataclass
-class RankEnd:
-    """A rank after its cycle."""
+class RankEnd(RankProcess):
+    """A rank after its cycle, without a process."""
 
-    rank: int
-    pid: int = 0
-    phase: Phase = "measure"
-    gate: int = 1
-    result: RankResult | None = None
-    error: ErrorEvent | None = None
-    own_status: int | None = None
-    words: str = ""
+    def __init__(
+        self, rank: int, pid: int = 0, phase: Phase = "measure", *, result: RankResult | None = None,
+        error: ErrorEvent | None = None, own_status: int | None = None, words: str = "",
+    ) -> None:  # fmt: skip
+        self.rank, self.phase, self.gate, self.result = rank, phase, 1, result
+        self.error, self.own_status, self._pid, self._words = error, own_status, pid, words
+
+    @property
+    def pid(self) -> int:
+        return self._pid
 
     def last_words(self) -> str:
-        return self.words
+        return self._words
 
 
 def error(reason: FailureReason, detail: str = "lost its peer") -> ErrorEvent:
