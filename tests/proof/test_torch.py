@@ -15,8 +15,8 @@ import pytest
 
 from commwatch.config import settings
 from commwatch.probes.cycle.launch import Launcher
-from commwatch.probes.plan import Collective, Failed, Measured, Skipped
-from commwatch.probes.rank_plan import RankResult
+from commwatch.probes.plan import Failed, Measured, Skipped
+from commwatch.probes.rank_plan import Collective, RankResult
 from commwatch.probes.workload import plan_cycle
 from probes import test_torch
 from probes.cycles import PROCFS, all_quiet

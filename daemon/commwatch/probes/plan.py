@@ -10,6 +10,7 @@ import msgspec
 
 from commwatch.probes.rank_plan import (
     Backend,
+    Collective,
     FailureReason,
     Meeting,
     Phase,
@@ -20,14 +21,8 @@ from commwatch.probes.rank_plan import (
     Step,
 )
 
-Collective: TypeAlias = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"]
-
 Measure: TypeAlias = Literal[
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "broadcast",
-    "all_to_all",
+    Collective,
     "pairs",  # send/recv of every ordered pair of ranks
     "host_copies",  # copies between each GPU and the host
     "scaling",  # all_reduce over the first 2, 4, 8, ... ranks

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, get_args
 from commwatch.config.settings import Probe
 from commwatch.config.thresholds import Thresholds
 from commwatch.probes.gate.budget import Occupied, recent
-from commwatch.probes.plan import Collective, CyclePlan, CycleResult, Failed, Measured, StepOutcome
+from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, StepOutcome
 from commwatch.probes.prospect import Prospect
-from commwatch.probes.rank_plan import FailureReason, SkipReason
+from commwatch.probes.rank_plan import Collective, FailureReason, SkipReason
 from commwatch.probes.results.bus_bandwidth import hidden_of
 from commwatch.probes.results.counts import CycleCounts, LatencyHistogram
 from commwatch.probes.results.course import Baseline, Course, held_to, spike_limit
