@@ -113,7 +113,7 @@ def test_a_killed_rank_is_a_crash_and_leaves_no_memory() -> None:
 
     assert isinstance(result, Failed), result
     assert result.reason in ("crashed", "nccl_error")
-    assert ours.stuck == ()
+    assert ours.stuck == {}
     wait_until_freed(before)
 
 

@@ -190,7 +190,7 @@ class ProbeNode:
         """
         simulation = self._settings.simulation
         hold, readers = self._hold.read(), self._read.stuck_readers()
-        stuck = [f"rank process {one.pid}{one.device and f' on {one.device}'}" for one in self.launcher.stuck_ranks]
+        stuck = [f"rank process {pid}{device and f' on {device}'}" for pid, device in self.launcher.stuck.items()]
         if readers:
             stuck.append(f"{readers} process{'es' if readers > 1 else ''} of the driver's reader")
         here, (gpus, scheduler) = {gpu.index for gpu in self.gpus} if wanted else set(), seen or Seen()

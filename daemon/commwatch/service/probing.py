@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -18,7 +19,6 @@ from commwatch.node.starvation import Starvation
 from commwatch.node.store import Store
 from commwatch.node.topology.model import Topology
 from commwatch.node.topology.pair_matrix import PairMatrix
-from commwatch.probes.cycle.launch import StuckRank
 from commwatch.probes.gate.budget import expected_gpu_seconds, fits
 from commwatch.probes.gate.decision import (
     GPU_SKIPS,
@@ -122,7 +122,7 @@ class Probing:
         """By name."""
         self._node_skip: tuple[float, Skipped] | None = None
         """The last skip that holds for every probe, and its monotonic time."""
-        self._known_stuck: tuple[StuckRank, ...] = ()
+        self._known_stuck: Mapping[int, str] = {}
         """At the last ``refresh``."""
         self._rotation = Rotation()
         self._searched_at = float("-inf")
@@ -391,9 +391,9 @@ class Probing:
         """Show the current state: results age, and ranks come back from the kernel."""
         for probe in self._probes.values():
             self._publish(probe)
-        stuck = self._node.launcher.stuck_ranks
-        for rank in set(self._known_stuck).difference(stuck):
-            log.info("a stuck rank has ended", pid=rank.pid, device=rank.device)
+        stuck = self._node.launcher.stuck
+        for pid in self._known_stuck.keys() - stuck.keys():
+            log.info("a stuck rank has ended", pid=pid, device=self._known_stuck[pid])
         self._known_stuck = stuck
 
     async def cancel(self, reason: YieldReason, detail: str) -> bool:

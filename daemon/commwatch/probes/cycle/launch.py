@@ -6,10 +6,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from commwatch.node.starvation import Sample, Starvation
 from commwatch.probes.cycle.environment import WITH_TORCH, command_elsewhere, given_nccl_settings, rank_environment
@@ -330,18 +330,6 @@ class Cycle:
 _GIVE_WAY_SECONDS = 2.0
 
 
-class StuckRank(NamedTuple):
-    """A rank of an earlier cycle that sits in the kernel."""
-
-    pid: int
-    device: str
-    """Its GPU as the plan names it; empty without."""
-
-
-class EmptyPlanError(ValueError):
-    """A plan that leaves nothing to run."""
-
-
 class Launcher:
     """Runs probe cycles, one at a time, and keeps an eye on ranks that could not be ended."""
 
@@ -375,15 +363,11 @@ class Launcher:
         """Each with its GPU."""
 
     @property
-    def stuck(self) -> tuple[int, ...]:
-        """Process ids of ``stuck_ranks``."""
-        return tuple(rank.pid for rank in self.stuck_ranks)
-
-    @property
-    def stuck_ranks(self) -> tuple[StuckRank, ...]:
-        """Ranks of earlier cycles that sit in the kernel; those that came back are ended and reaped."""
+    def stuck(self) -> Mapping[int, str]:
+        """Process ids of the ranks of earlier cycles that sit in the kernel, with their GPUs as the plan names them;
+        those that came back are ended and reaped."""
         self._stuck = [(rank, device) for rank, device in self._stuck if not rank.end_if_back()]
-        return tuple(StuckRank(rank.pid, device) for rank, device in self._stuck)
+        return {rank.pid: device for rank, device in self._stuck}
 
     def take_over(self, earlier: Launcher) -> None:
         """Count the stuck ranks of another launcher, which launches nothing any more, among ours."""
@@ -408,13 +392,13 @@ class Launcher:
             progress: called with each phase that all ranks have reached, in order, and with each step.
 
         Raises:
-            EmptyPlanError: the plan has no ranks, no steps, or no GPUs for NCCL.
+            ValueError: the plan has no ranks, no steps, or no GPUs for NCCL.
             RuntimeError: another cycle is under way.
             Exception: what ``progress`` raises; the ranks have ended then.
         """
         if not plan.ranks or not plan.steps or (plan.backend == "nccl" and not plan.devices):
             counts = f"{plan.ranks} ranks, {len(plan.steps)} steps, {len(plan.devices)} GPUs"
-            raise EmptyPlanError(f"probe {plan.probe} has nothing to run over {plan.backend}: {counts}")
+            raise ValueError(f"probe {plan.probe} has nothing to run over {plan.backend}: {counts}")
         if self._cycle is not None:
             raise RuntimeError("a probe cycle is under way")
         cycle = self._cycle = Cycle(plan, watch, progress, self)
