@@ -131,11 +131,6 @@ class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
         return max(one for one in self.seconds if one is not None)
 
     @property
-    def slowest_rank(self) -> int:
-        """The rank of ``slowest_seconds``."""
-        return self.seconds.index(self.slowest_seconds)
-
-    @property
     def median_seconds(self) -> float:
         """Over the ranks."""
         return median(one for one in self.seconds if one is not None)

@@ -186,7 +186,6 @@ def answer_of(
 def _row(outcome: StepOutcome, expected: Expected | None, limits: Thresholds, latency_limit: float | None) -> StepRow:
     step, seconds = outcome.step, outcome.slowest_seconds
     balance = balance_of(outcome.seconds)
-    uneven = balance is not None and balance.ratio < UNEVEN_RATIO
     algorithm = bus = used = None
     verdict: Verdict = "not judged"
     if step.purpose == "work":
@@ -208,7 +207,7 @@ def _row(outcome: StepOutcome, expected: Expected | None, limits: Thresholds, la
         members=step.members,
         seconds=seconds,
         median_seconds=outcome.median_seconds,
-        slowest_rank=outcome.slowest_rank if uneven else None,
+        slowest_rank=balance.slowest if balance is not None and balance.ratio < UNEVEN_RATIO else None,
         balance_ratio=None if balance is None else balance.ratio,
         algorithm_bandwidth_bytes_per_second=algorithm,
         bus_bandwidth_bytes_per_second=bus,

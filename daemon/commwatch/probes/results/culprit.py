@@ -23,7 +23,6 @@ from commwatch.probes.results.cells import (
     combined,
     expected_times,
     log_times,
-    rounds_of,
     usual,
     without_ramp,
 )
@@ -202,7 +201,7 @@ def _among_peers(
 
     def judge(matrix: PairMatrix, quantity: Quantity) -> Slowness:
         peers = against_peers(log_times(matrix, quantity), usually[quantity], parts.known)
-        risen = without_ramp(peers, rounds_of(matrix))
+        risen = without_ramp(peers, matrix)
         return {cell: value for cell, value in risen.items() if cell not in explained}
 
     slowness = tuple(combined(one, quantities, judge) for one in row)
