@@ -13,6 +13,7 @@ import pytest
 from commwatch.config.settings import Config, Paths, Probe, Probes
 from commwatch.config.simulated import SimulationPlan
 from commwatch.node.store import Store
+from commwatch.node.topology.model import Topology
 from commwatch.probes.gate.decision import GateFacts, SchedulerAnswer, SchedulerFacts
 from commwatch.probes.gate.watch import Halt, Watch
 from commwatch.probes.node import ProbeNode
@@ -59,6 +60,15 @@ def test_ranks_are_on_the_gpus_that_a_probe_names_in_its_order(node: ProbeNode) 
     assert [one.plan.devices for one in found] == [("GPU-0", "GPU-1"), ("GPU-1", "GPU-0"), ("GPU-1",)]
     assert [[gpu.index for gpu in one.gpus] for one in found] == [[0, 1], [1, 0], [1]]
     assert node.facts((7, 1)).missing_gpus == (7,)
+
+
+def test_nothing_is_expected_of_gloo_which_measures_the_host(tmp_path: Path, reads: Reads) -> None:
+    """Whatever lies between the GPUs of the node."""
+    node = ProbeNode(Config(), Store(), tmp_path, None, reads)
+
+    found = node.prospect("host", Probe(backend="gloo"), Topology())
+
+    assert (found.gpus, found.paths, found.expected) == ((), None, {})
 
 
 def test_a_reader_that_hangs_in_the_driver_starts_no_rank(node: ProbeNode, reads: Reads) -> None:

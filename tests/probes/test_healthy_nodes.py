@@ -63,7 +63,7 @@ def shares(answer: Answer, outcomes: tuple[StepOutcome, ...], paths: GpuPaths) -
     for outcome in outcomes:
         step = outcome.step
         for pair in step.pairs if step.purpose == "bandwidth" else ():
-            expected = expected_of_pair(pair, step.size_bytes, paths, configured=None, backend="simulated")
+            expected = expected_of_pair(pair, step.size_bytes, paths)
             seconds = outcome.seconds[pair[1]]
             assert expected is not None
             assert seconds is not None

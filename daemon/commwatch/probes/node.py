@@ -143,7 +143,7 @@ class ProbeNode:
         here = {} if backend == "gloo" else {gpu.index: gpu for gpu in self.gpus}
         chosen = [here[index] for index in probe.gpus or here if index in here]
         paths = None
-        if topology is not None:
+        if topology is not None and chosen:
             paths = gpu_paths(topology, [gpu.pci_bus_id for gpu in chosen], self._expected_links())
         plan = plan_cycle(
             name,

@@ -24,7 +24,7 @@ class Prospect:
     topology: Topology | None = None
     """None where it is not known."""
     paths: GpuPaths | None = None
-    """Paths between the GPUs; None if they are not known."""
+    """Paths between the GPUs; None if they are not known, and without GPUs."""
     configured: float | None = None
     """``expected_bandwidth`` of the probe, bytes per second; it takes precedence."""
 
@@ -41,10 +41,8 @@ class Prospect:
     @property
     def expected(self) -> dict[int, Expected]:
         """The expected results of the plan's steps, by their place, where an expectation exists."""
-        found = {
-            place: expected_of_step(step, self.paths, configured=self.configured, backend=self.plan.backend)
-            for place, step in enumerate(self.plan.steps)
-        }
+        steps = enumerate(self.plan.steps)
+        found = {place: expected_of_step(step, self.paths, self.configured) for place, step in steps}
         return {place: one for place, one in found.items() if one is not None}
 
     # --- of pairs ---
@@ -74,10 +72,7 @@ class Prospect:
     def expected_of_pairs(self) -> dict[Cell, Expected]:
         """The expected one-way bandwidth of each ordered pair, where an expectation exists."""
         pairs, size = {pair for step in self.plan.steps for pair in step.pairs}, self.plan.bandwidth_bytes
-        found = {
-            pair: expected_of_pair(pair, size, self.paths, configured=self.configured, backend=self.plan.backend)
-            for pair in pairs
-        }
+        found = {pair: expected_of_pair(pair, size, self.paths, self.configured) for pair in pairs}
         return {pair: one for pair, one in found.items() if one is not None}
 
     @property

@@ -173,9 +173,7 @@ class ProbeRecord:
         latency = None if small is None else small.slowest_seconds
         self.history.last = self._last_result(result, latency, rates, gpus)
         self.history.latency_mark = None if small is None else self._mark(small, prospect.paths)
-        self.history.expected_latency = (
-            None if small is None else expected_latency(small.step, prospect.paths, backend=self._plan.backend)
-        )
+        self.history.expected_latency = None if small is None else expected_latency(small.step, prospect.paths)
         well = [self._judge_level(rate, now, subject) for rate in rates]
         if latency is not None:
             firm = [one for one in rates if one.expected is not None and one.expected.is_firm]
