@@ -29,7 +29,7 @@ from commwatch.findings.score.score import score_of
 from commwatch.node.topology.pair_matrix import PairMatrix
 from commwatch.probes.by_hand.answer import Answer
 from commwatch.probes.by_hand.cycles import run_cycles
-from commwatch.probes.by_hand.pair_matrix import pair_probes
+from commwatch.probes.by_hand.pair_matrix import of_measure
 from commwatch.probes.plan import CyclePlan, Failed, Measured, Skipped
 from commwatch.probes.prospect import Prospect
 from commwatch.probes.results.history import Conditions, ProbeHistory
@@ -233,7 +233,7 @@ def _measured(
     config: Config, thresholds: Thresholds, scope: Scope
 ) -> tuple[Stress | None, tuple[FreshProbe, ...]]:  # fmt: skip
     scan, run = Scan(config, thresholds), None
-    probes = dict(config.probes.definitions) | pair_probes(config)
+    probes = dict(config.probes.definitions) | of_measure(config, "pairs")
     run_cycles(config, probes, gpus=scope.gpus, ignore_scheduler=scope.ignore_scheduler, follower=scan)
     if scope.stress is not None:
         run = run_stress(

@@ -6,7 +6,7 @@ import msgspec
 
 from commwatch.config.settings import DAY, Config, Probe
 from commwatch.node.topology.pair_matrix import PairMatrix
-from commwatch.probes.plan import Measured
+from commwatch.probes.plan import Measure, Measured
 from commwatch.probes.prospect import Prospect
 from commwatch.probes.results.culprit import find_suspects
 from commwatch.probes.results.pair_record import are_firm, load_matrices, matrix_of
@@ -26,15 +26,10 @@ def first_sight(result: Measured, prospect: Prospect) -> PairMatrix:
     return msgspec.structs.replace(matrix, suspects=suspects)
 
 
-def pair_probes(config: Config) -> dict[str, Probe]:
-    """The probes over pairs that are configured; without one, one with the default settings."""
-    return of_measure(config, Probe(measure="pairs"))
-
-
-def of_measure(config: Config, otherwise: Probe) -> dict[str, Probe]:
-    """The configured probes that measure the same as a probe; without one, that probe."""
-    found = {name: probe for name, probe in config.probes.definitions.items() if probe.measure == otherwise.measure}
-    return found or {otherwise.measure: otherwise}
+def of_measure(config: Config, measure: Measure) -> dict[str, Probe]:
+    """The configured probes that measure something; without one, one with the default settings."""
+    found = {name: probe for name, probe in config.probes.definitions.items() if probe.measure == measure}
+    return found or {measure: Probe(measure=measure)}
 
 
 def last_matrix(config: Config) -> PairMatrix | None:
