@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from commwatch.node.starvation import Sample, Starvation
-from commwatch.probes.cycle.environment import WITH_TORCH, command_elsewhere, given_nccl_settings, rank_environment
-from commwatch.probes.cycle.environment import rank_command as own_rank_command
+from commwatch.probes.cycle.environment import given_nccl_settings, rank_command, rank_environment
 from commwatch.probes.cycle.folder import PrivateFolder
 from commwatch.probes.cycle.lock import ProbeLock
 from commwatch.probes.cycle.outcome import (
@@ -144,9 +143,7 @@ class Cycle:
             inherited = [] if lock is None else [lock.fileno()]
             inherited += [meeting.descriptor] if meeting is not None and meeting.descriptor >= 0 else []
             procfs: Path = self._launcher.procfs
-            command: Sequence[str] = self._launcher.rank_command
-            if self._launcher.python and self._plan.backend in WITH_TORCH:
-                command = command_elsewhere(self._launcher.python)
+            command = self._launcher.rank_command or rank_command(self._plan.backend, self._launcher.python)
             for rank in range(self._plan.ranks):
                 environment = rank_environment(self._plan, rank, folder.path, os.environ)
                 self._ranks.append(RankProcess.start(command, rank, environment, procfs, inherited))
@@ -347,14 +344,14 @@ class Launcher:
 
         Args:
             python: another interpreter for ranks that need torch (``probes.python``).
-            rank_command: command line of a rank process on our own; empty: the usual one.
+            rank_command: command line of a rank process; empty: the usual one.
             temporary: folder for the private folders of the cycles; the system's by default.
             lock: held while any rank lives, so that no other process of commwatch runs a cycle.
             starvation: ranks that were late for lack of CPU or memory have not failed; by default not checked.
         """
         self.procfs = procfs
         self.python = python
-        self.rank_command = tuple(rank_command or own_rank_command())
+        self.rank_command = rank_command
         self.temporary = temporary
         self.lock = lock
         self.starvation = starvation
