@@ -170,23 +170,12 @@ class ProbeNode:
             return Seen(gpus, SchedulerFacts())
         return Seen(gpus, await scheduler_facts(self._settings.probes, self._procfs, self._sysfs))
 
-    def facts(
-        self,
-        wanted: Sequence[int] = (),
-        seen: Seen | None = None,
-        *,
-        maintenance: str = "",
-        starved: str = "",
-        other_backend: str = "",
-        within_budget: bool = True,
-    ) -> GateFacts:
-        """The facts for the gate's decision.
+    def facts(self, wanted: Sequence[int] = (), seen: Seen | None = None) -> GateFacts:
+        """The facts about the node for the gate's decision; its caller adds what it knows of the probe.
 
         Args:
             wanted: NVML indexes of the GPUs that the probe names; empty: none in particular.
             seen: the result of the check of the node; None: before that.
-            maintenance: reason of the one in force; empty without.
-            starved: see ``GateFacts``, as for the rest.
         """
         simulation = self._settings.simulation
         hold, readers = self._hold.read(), self._read.stuck_readers()
@@ -197,17 +186,13 @@ class ProbeNode:
         return GateFacts(
             enabled=self._settings.probes.enabled and self._settings.probes.gate != "off",
             is_recording=is_recording(simulation.preset) and not simulation.faults,
-            maintenance=maintenance,
-            starved=starved,
             hold_seconds=hold.left(time.time()) if hold else 0.0,
-            other_backend=other_backend,
             no_torch=why_no_torch(self._settings.probes.python),
             missing_gpus=tuple(index for index in wanted if index not in here),
             stuck=tuple(stuck),
             scheduler=scheduler,
             initial_pid_namespace=initial_pid_namespace(self._procfs),
             gpus=gpus,
-            within_budget=within_budget,
         )
 
     # --- the cycle ---

@@ -205,9 +205,8 @@ class Probing:
         return self._prospect(probe, await self._node.read_topology()) if plain.gpus else plain
 
     def _facts(self, probe: _Probe, seen: Seen | None = None, *, within_budget: bool = True) -> GateFacts:
-        return self._node.facts(
-            probe.settings.gpus,
-            seen,
+        return replace(
+            self._node.facts(probe.settings.gpus, seen),
             maintenance=self._store.maintenance or "",
             starved=self._starvation.words,
             other_backend=probe.record.other_backend,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from commwatch.config.settings import Config
@@ -154,7 +155,7 @@ class NodeByHand:
         seen = await self.probes.inspect(plan, ignore_scheduler=ignore_scheduler)
         self._scheduler = seen.scheduler
         maintenance = MaintenanceFile(self._state).read(time.time())
-        return self.probes.facts(wanted, seen, maintenance=maintenance.reason if maintenance else "")
+        return replace(self.probes.facts(wanted, seen), maintenance=maintenance.reason if maintenance else "")
 
     def watch(self, plan: CyclePlan) -> NodeWatch:
         """The watch over the node during one cycle; the scheduler facts from ``facts`` decide whether Slurm counts."""

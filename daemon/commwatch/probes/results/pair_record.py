@@ -30,7 +30,6 @@ from commwatch.probes.results.expected import Expected, ExpectedSource
 from commwatch.probes.results.history import ProbeHistory
 from commwatch.probes.results.record import ProbeRecord, Reading
 from commwatch.probes.results.slow_cells import low_cells, names_of
-from commwatch.probes.results.streak import is_current
 from commwatch.state.records import Timestamp, check_labels, check_unique, read_record
 from commwatch.units import format_rate
 
@@ -165,7 +164,7 @@ class PairRecord(ProbeRecord):
         if not all(end.device for end in matrix.endpoints):
             history.matrices = [matrix]  # ranks of one host do not measure a fabric
             return
-        row = [one for one in history.matrices if comparable(one, matrix) and self._is_current(one, now)]
+        row = [one for one in history.matrices if comparable(one, matrix) and self._is_current(one.taken_at, now)]
         row = [*row, matrix][-MATRICES:]
         firm = are_firm(expected)
         suspects = find_suspects(row, parts, history.good, firm_expected=firm)
@@ -175,9 +174,6 @@ class PairRecord(ProbeRecord):
             self.suspicious = True  # two more matrices decide; a named part can wait for its turn
         history.matrices = [*row[:-1], msgspec.structs.replace(matrix, suspects=suspects)]
 
-    def _is_current(self, matrix: PairMatrix, now: float) -> bool:
-        return is_current(matrix.taken_at, self._probe.interval, now)
-
     @property
     def last_matrix(self) -> PairMatrix | None:
         """The newest one, however old; None before the first."""
@@ -186,7 +182,7 @@ class PairRecord(ProbeRecord):
     def current_matrix(self, now: float) -> PairMatrix | None:
         """The newest one; None before the first, or where it is too old."""
         last = self.last_matrix
-        return last if last is not None and self._is_current(last, now) else None
+        return last if last is not None and self._is_current(last.taken_at, now) else None
 
     def suspects(self, now: float) -> tuple[Suspect, ...]:
         """The suspects of the last three matrices; empty once these are too old."""

@@ -92,10 +92,12 @@ class ProbeRecord:
         if self.history.last_completion_at is None and not self._counts.attempts:
             self.history.backend = plan.backend
 
-    @property
-    def interval(self) -> float:
-        """Seconds between cycles; results age by it."""
-        return self._probe.interval
+    def _is_current(self, taken_at: float | None, now: float) -> bool:
+        return is_current(taken_at, self._probe.interval, now)
+
+    def _current(self, now: float) -> LastResult | None:
+        last = self.history.last
+        return last if last is not None and self._is_current(last.finished_at, now) else None
 
     @property
     def other_backend(self) -> str:
@@ -426,8 +428,8 @@ class ProbeRecord:
         Args:
             now: seconds since 1970.
         """
-        last = self.history.last
-        if last is None or not is_current(last.finished_at, self.interval, now):
+        last = self._current(now)
+        if last is None:
             return ""
         parts = [] if last.latency_seconds is None else [f"latency {format_seconds(last.latency_seconds)}"]
         if last.scaling:
@@ -450,8 +452,7 @@ class ProbeRecord:
         last result, and absent with it.
         """
         labels = (self._plan.probe, self.history.backend)
-        last = self.history.last
-        current = last if last is not None and is_current(last.finished_at, self._probe.interval, now) else None
+        current = self._current(now)
         values = self._counts.values() | self._values(current)
         values["last_completion_timestamp_seconds"] = self.history.last_completion_at
         if self._has_latency:
@@ -503,7 +504,7 @@ class ProbeRecord:
     def _latency_values(self, last: LastResult | None, now: float) -> dict[str, Value]:
         history, rule = self.history, self._limits
         baseline, course = self._baseline(), history.courses.get(LATENCY, Course())
-        judged = is_current(history.latency_judged_at, self._probe.interval, now)
+        judged = self._is_current(history.latency_judged_at, now)
         limit = self._latency_limit
         by_some_rule = limit is not None or history.latency_streak.count
         is_first = course.baseline(rule) is None  # a single result is compared with others, and not with itself
