@@ -17,14 +17,13 @@ from commwatch.probes.rank_plan import Backend, Operation, Purpose
 from commwatch.probes.results.bus_bandwidth import (
     Hidden,
     ScalingPoint,
-    algorithm_bandwidth,
     balance_of,
-    bus_bandwidth,
     hidden_of,
     scaling_points,
     scaling_words,
 )
 from commwatch.probes.results.expected import Expected
+from commwatch.probes.results.rates import Rate
 from commwatch.probes.results.slow_cells import slow_cells
 
 SCHEMA_VERSION = 1
@@ -186,20 +185,13 @@ def answer_of(
 def _row(outcome: StepOutcome, expected: Expected | None, limits: Thresholds, latency_limit: float | None) -> StepRow:
     step, seconds = outcome.step, outcome.slowest_seconds
     balance = balance_of(outcome.seconds)
-    algorithm = bus = used = None
+    rate = Rate(step, seconds, expected) if step.purpose in ("bandwidth", "sustained") else None
+    used = None if rate is None else rate.utilization
     verdict: Verdict = "not judged"
-    if step.purpose == "work":
-        expected = None
-    elif step.purpose == "latency":
-        expected = None
-        if latency_limit is not None:
-            verdict = "slow" if seconds > latency_limit else "good"
-    else:
-        algorithm = algorithm_bandwidth(step.size_bytes, seconds)
-        bus = bus_bandwidth(step.operation, len(step.members), step.size_bytes, seconds)
-        if expected is not None:
-            used = bus / expected.bytes_per_second
-            verdict = _bandwidth_verdict(used, expected, limits)
+    if step.purpose == "latency" and latency_limit is not None:
+        verdict = "slow" if seconds > latency_limit else "good"
+    elif expected is not None and used is not None:
+        verdict = _bandwidth_verdict(used, expected, limits)
     return StepRow(
         operation=step.operation,
         purpose=step.purpose,
@@ -209,9 +201,9 @@ def _row(outcome: StepOutcome, expected: Expected | None, limits: Thresholds, la
         median_seconds=outcome.median_seconds,
         slowest_rank=balance.slowest if balance is not None and balance.ratio < UNEVEN_RATIO else None,
         balance_ratio=None if balance is None else balance.ratio,
-        algorithm_bandwidth_bytes_per_second=algorithm,
-        bus_bandwidth_bytes_per_second=bus,
-        expected=expected,
+        algorithm_bandwidth_bytes_per_second=None if rate is None else rate.algorithm_bandwidth,
+        bus_bandwidth_bytes_per_second=None if rate is None else rate.bus_bandwidth,
+        expected=None if rate is None else expected,
         utilization_ratio=used,
         verdict=verdict,
     )

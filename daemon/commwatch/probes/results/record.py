@@ -17,7 +17,16 @@ from commwatch.probes.results.course import Baseline, Course, held_to, spike_lim
 from commwatch.probes.results.expected import Expected, expected_latency, latency_mark
 from commwatch.probes.results.history import Conditions, GpuName, LastResult, ProbeHistory, SlowestRank
 from commwatch.probes.results.level import LearnedRate, Level, first_level
-from commwatch.probes.results.rates import Rate, balance_of_ranks, copies_of, leading, name_of, rates_of, scaling_of
+from commwatch.probes.results.rates import (
+    Rate,
+    balance_of_ranks,
+    copies_of,
+    course_of,
+    leading,
+    name_of,
+    rates_of,
+    scaling_of,
+)
 from commwatch.probes.results.streak import Streak, is_current
 from commwatch.units import format_percent, format_rate, format_seconds
 from commwatch_exporters.snapshot import Value
@@ -170,13 +179,13 @@ class ProbeRecord:
             return  # what arrived was exact; the times are those of the GPU's time slices
         gpus, subject = prospect.names, self._subject(prospect.gpu_model)
         self._compare_only_like(self._conditions(result, gpus))
-        rates = rates_of(result, self._with_learned(prospect.expected, subject), gpus)
+        rates = rates_of(result, self._with_learned(prospect.expected, subject))
         small = result.first("latency") if self._has_latency else None
         latency = None if small is None else small.slowest_seconds
         self.history.last = self._last_result(result, latency, rates, gpus)
         self.history.latency_mark = None if small is None else self._mark(small, prospect.paths)
         self.history.expected_latency = None if small is None else expected_latency(small.step, prospect.paths)
-        well = [self._judge_level(rate, now, subject) for rate in rates]
+        well = [self._judge_level(rate, course_of(rate.step, gpus), now, subject) for rate in rates]
         if latency is not None:
             firm = [one for one in rates if one.expected is not None and one.expected.is_firm]
             low = any(self._is_low(one.utilization) for one in firm)
@@ -228,21 +237,21 @@ class ProbeRecord:
     def _latency_limit(self) -> float | None:
         return spike_limit(self._baseline(), self._absolute_limit, self._limits)
 
-    def _judge_level(self, rate: Rate, now: float, subject: str) -> bool:
+    def _judge_level(self, rate: Rate, name: str, now: float, subject: str) -> bool:
         """Hold a bandwidth against the node's own level; whether it is neither lost nor low."""
-        key, rule = f"{subject} {rate.course}", self._limits
+        key, rule = f"{subject} {name}", self._limits
         level = self.history.levels.get(key)
         if level is not None:
             in_a_row = self.history.bandwidth_streak.count + 1 >= rule.probe_low_bandwidth_streak
             level = level.after(rate.seconds, now, rule, low=in_a_row and self._is_low(rate.utilization))
             self.suspicious |= level.is_settling and level.bad < rule.probe_loss_streak
         well = not self._is_low(rate.utilization) and (level is None or not level.bad)
-        self._follow(rate.course, rate.seconds, good=well, now=now)
-        course = self.history.courses[rate.course]
+        self._follow(name, rate.seconds, good=well, now=now)
+        course = self.history.courses[name]
         if level is not None:
             level = level.following(course, rule)
         elif well:
-            level = first_level(rate.course, course, rate.bus_bandwidth, rule)
+            level = first_level(name, course, rate.bus_bandwidth, rule)
         if level is not None:
             self.history.levels = {**self.history.levels, key: level}
         return well
