@@ -29,12 +29,8 @@ class Streak(msgspec.Struct, frozen=True):
         return Streak(self.count + 1 if in_a_row else 1, now)
 
 
-def max_age(interval: float) -> float:
-    """Seconds after which a result of a probe that runs at an interval is no longer current."""
-    return max(MAX_AGE_INTERVALS * interval, MIN_MAX_AGE_SECONDS)
-
-
 def is_current(taken_at: float | None, interval: float, now: float) -> bool:
-    """Whether a result of that time still counts; all in seconds. A time that far in the future does not count
-    either."""
-    return taken_at is not None and abs(now - taken_at) <= max_age(interval)
+    """Whether a result of that time still counts, of a probe with this interval; all in seconds. A time that far in
+    the future does not count either."""
+    most = max(MAX_AGE_INTERVALS * interval, MIN_MAX_AGE_SECONDS)
+    return taken_at is not None and abs(now - taken_at) <= most
