@@ -14,7 +14,7 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.errors import StateError
 from commwatch.node.topology.pair_matrix import PairCell, PairMatrix, Suspect
 from commwatch.node.topology.ways import Cell
-from commwatch.probes.plan import CyclePlan, CycleResult, Measured, StepOutcome
+from commwatch.probes.plan import CyclePlan, CycleResult, Measured
 from commwatch.probes.prospect import Prospect
 from commwatch.probes.results.bus_bandwidth import bus_bandwidth
 from commwatch.probes.results.culprit import (
@@ -42,37 +42,28 @@ _MOST_SUSPECTS = 2
 def matrix_of(result: Measured, prospect: Prospect) -> PairMatrix:
     """The pairs that a cycle measured; of a collective's cycle, ``prospect`` is that of the probe of pairs."""
     plan, expected, path_classes = prospect.plan, prospect.expected_of_pairs, prospect.path_classes
-    latency: dict[Cell, float] = {}
-    one_way: dict[Cell, float] = {}
-    both_ways: dict[Cell, float] = {}
-    rounds: dict[Cell, int] = {}
+    cells: dict[Cell, PairCell] = {}
     number = 0
     for outcome in result.outcomes:
         step = outcome.step
         for pair in step.pairs:
-            seconds = _seconds(outcome, pair)
+            # Latency is timed by the source's clock, bandwidth where the bytes arrive.
+            seconds = outcome.seconds[pair[0] if step.purpose == "latency" else pair[1]]
             if seconds is None:
                 continue
-            rounds[pair] = number
+            cell = cells.get(pair) or PairCell(
+                source=pair[0],
+                destination=pair[1],
+                expected_bandwidth=expected[pair].bytes_per_second if pair in expected else None,
+                path=path_classes.get(pair, ""),
+            )
             if step.purpose == "latency":
-                latency[pair] = seconds
-            else:
-                rate = bus_bandwidth("send_recv", 2, step.size_bytes, seconds)
-                (both_ways if step.both_ways else one_way)[pair] = rate
+                cells[pair] = msgspec.structs.replace(cell, round=number, latency_seconds=seconds)
+                continue
+            rate = bus_bandwidth("send_recv", 2, step.size_bytes, seconds)
+            which = "both_ways_bandwidth" if step.both_ways else "bandwidth"
+            cells[pair] = msgspec.structs.replace(cell, round=number, **{which: rate})
         number += step.both_ways  # the last step of a round
-    cells = tuple(
-        PairCell(
-            source=pair[0],
-            destination=pair[1],
-            latency_seconds=latency.get(pair),
-            bandwidth=one_way.get(pair),
-            both_ways_bandwidth=both_ways.get(pair),
-            expected_bandwidth=expected[pair].bytes_per_second if pair in expected else None,
-            path=path_classes.get(pair, ""),
-            round=rounds.get(pair),
-        )
-        for pair in sorted({*latency, *one_way, *both_ways})
-    )
     return PairMatrix(
         taken_at=result.finished_at,
         backend=plan.backend,
@@ -82,13 +73,8 @@ def matrix_of(result: Measured, prospect: Prospect) -> PairMatrix:
         latency_bytes=plan.latency_bytes,
         bandwidth_bytes=plan.bandwidth_bytes,
         endpoints=prospect.endpoints,
-        cells=cells,
+        cells=tuple(cells[pair] for pair in sorted(cells)),
     )
-
-
-def _seconds(outcome: StepOutcome, pair: Cell) -> float | None:
-    """Latency is timed by the source's clock, bandwidth where the bytes arrive."""
-    return outcome.seconds[pair[0] if outcome.step.purpose == "latency" else pair[1]]
 
 
 def _check(matrices: Iterable[PairMatrix]) -> None:
