@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -327,37 +328,24 @@ class Cycle:
 _GIVE_WAY_SECONDS = 2.0
 
 
+@dataclass(kw_only=True, eq=False)
 class Launcher:
     """Runs probe cycles, one at a time, and keeps an eye on ranks that could not be ended."""
 
-    def __init__(
-        self,
-        *,
-        procfs: Path = Path("/proc"),
-        python: str = "",
-        rank_command: Sequence[str] = (),
-        temporary: Path | None = None,
-        lock: ProbeLock | None = None,
-        starvation: Starvation | None = None,
-    ) -> None:
-        """Nothing is started.
-
-        Args:
-            python: another interpreter for ranks that need torch (``probes.python``).
-            rank_command: command line of a rank process; empty: the usual one.
-            temporary: folder for the private folders of the cycles; the system's by default.
-            lock: held while any rank lives, so that no other process of commwatch runs a cycle.
-            starvation: ranks that were late for lack of CPU or memory have not failed; by default not checked.
-        """
-        self.procfs = procfs
-        self.python = python
-        self.rank_command = rank_command
-        self.temporary = temporary
-        self.lock = lock
-        self.starvation = starvation
-        self._cycle: Cycle | None = None
-        self._stuck: list[tuple[RankProcess, str]] = []
-        """Each with its GPU."""
+    procfs: Path = Path("/proc")
+    python: str = ""
+    """Another interpreter for ranks that need torch (``probes.python``)."""
+    rank_command: Sequence[str] = ()
+    """Command line of a rank process; empty: the usual one."""
+    temporary: Path | None = None
+    """Folder for the private folders of the cycles; the system's by default."""
+    lock: ProbeLock | None = None
+    """Held while any rank lives, so that no other process of commwatch runs a cycle."""
+    starvation: Starvation | None = None
+    """Ranks that were late for lack of CPU or memory have not failed; by default not checked."""
+    _cycle: Cycle | None = field(default=None, init=False)
+    _stuck: list[tuple[RankProcess, str]] = field(default_factory=list, init=False)
+    """Each with its GPU."""
 
     @property
     def stuck(self) -> Mapping[int, str]:
