@@ -33,12 +33,10 @@ MATRICES: Final = 3
 """In a row that must show the same part."""
 FIRST_KEPT: Final = 4
 LATEST_KEPT: Final = 8
-_BANDWIDTHS: tuple[Quantity, ...] = ("bandwidth", "both_ways")
-_LATENCY: tuple[Quantity, ...] = ("latency",)
 
-BANDWIDTH_RULE = SearchRule(slow=math.log(1.18), slow_pair=math.log(1.28), deviation=0.06, measured_twice=True)
+BANDWIDTH_RULE = SearchRule(("bandwidth", "both_ways"), slow=math.log(1.18), slow_pair=math.log(1.28), deviation=0.06)
 """A part on several pairs counts from 85 % of the bandwidth downwards, a single pair from 78 %."""
-LATENCY_RULE = SearchRule(slow=math.log(1.5), slow_pair=math.log(1.8), deviation=0.12, measured_twice=False)
+LATENCY_RULE = SearchRule(("latency",), slow=math.log(1.5), slow_pair=math.log(1.8), deviation=0.12)
 """A small message counts from 1.5 times on (design), and from 1.8 times for a single pair."""
 
 
@@ -143,12 +141,12 @@ def _found_in(
 ) -> list[Found]:
     """The parts that explain the slow cells of comparable matrices, by the rules for bandwidth and for latency."""
     known = good if good and comparable(good[-1], row[-1]) else ()
-    usually = {one: _usual_times(known, one) for one in (*_BANDWIDTHS, *_LATENCY)}
-    for quantities, rule in zip((_BANDWIDTHS, _LATENCY), rules, strict=True):
-        found = _against_the_past(row, parts, quantities, usually, rule)
-        if not found and firm_expected and quantities == _BANDWIDTHS and not usually["bandwidth"]:
+    for rule in rules:
+        usually = {one: _usual_times(known, one) for one in rule.quantities}
+        found = _against_the_past(row, parts, usually, rule)
+        if not found and firm_expected and rule.quantities[0] == "bandwidth" and not usually["bandwidth"]:
             found = _against_expectation(row, parts, rule)
-        found += _among_peers(row, parts, quantities, usually, rule, found)
+        found += _among_peers(row, parts, usually, rule, found)
         if found:
             return found
     return []
@@ -161,20 +159,16 @@ def _row(matrices: Sequence[PairMatrix], fewest: int) -> list[PairMatrix]:
 
 
 def _against_the_past(
-    row: Sequence[PairMatrix],
-    parts: Parts,
-    quantities: Sequence[Quantity],
-    usually: Mapping[Quantity, LogTimes],
-    rule: SearchRule,
+    row: Sequence[PairMatrix], parts: Parts, usually: Mapping[Quantity, LogTimes], rule: SearchRule
 ) -> list[Found]:
-    if not usually[quantities[0]]:
+    if not usually[rule.quantities[0]]:
         return []
 
     def judge(matrix: PairMatrix, quantity: Quantity) -> Slowness:
         return against_history(log_times(matrix, quantity), usually[quantity])
 
-    slowness = tuple(combined(one, quantities, judge) for one in row)
-    return _search(slowness, parts.all, rule, quantities[0], "what they used to do")
+    slowness = tuple(combined(one, rule.quantities, judge) for one in row)
+    return _search(slowness, parts.all, rule, "what they used to do")
 
 
 def _against_expectation(row: Sequence[PairMatrix], parts: Parts, rule: SearchRule) -> list[Found]:
@@ -185,13 +179,12 @@ def _against_expectation(row: Sequence[PairMatrix], parts: Parts, rule: SearchRu
             return []
         slowness.append(judged)
     # Nothing is expected of both ways at once, which is the second measurement of a cell.
-    return _search(tuple(slowness), parts.all, replace(rule, measured_twice=False), "bandwidth", "what is expected")
+    return _search(tuple(slowness), parts.all, replace(rule, quantities=("bandwidth",)), "what is expected")
 
 
 def _among_peers(
     row: Sequence[PairMatrix],
     parts: Parts,
-    quantities: Sequence[Quantity],
     usually: Mapping[Quantity, LogTimes],
     rule: SearchRule,
     found: Sequence[Found],
@@ -204,13 +197,11 @@ def _among_peers(
         risen = without_ramp(peers, matrix)
         return {cell: value for cell, value in risen.items() if cell not in explained}
 
-    slowness = tuple(combined(one, quantities, judge) for one in row)
-    return _search(slowness, parts.among_peers, rule, quantities[0], "what the others do")
+    slowness = tuple(combined(one, rule.quantities, judge) for one in row)
+    return _search(slowness, parts.among_peers, rule, "what the others do")
 
 
-def _search(
-    slowness: tuple[Slowness, ...], among: Sequence[Candidate], rule: SearchRule, quantity: Quantity, against: str
-) -> list[Found]:
+def _search(slowness: tuple[Slowness, ...], among: Sequence[Candidate], rule: SearchRule, against: str) -> list[Found]:
     if not all(any(value >= rule.slow for value in one.values()) for one in slowness):
         return []
-    return [Found(one, quantity, against, slowness) for one in Search(slowness, rule, among).explain()]
+    return [Found(one, rule.quantities[0], against, slowness) for one in Search(slowness, rule, among).explain()]
