@@ -50,8 +50,8 @@ class SearchRule:
 
     @property
     def measured_twice(self) -> bool:
-        """Whether a spike hardly shows. If not, no single ordered cell is named, and each direction of a pair must be slow
-        every time."""
+        """Whether a spike hardly shows. If not, no single ordered cell is named, and each direction of a pair must be
+        slow every time."""
         return len(self.quantities) > 1
 
 
