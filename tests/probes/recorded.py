@@ -28,12 +28,12 @@ GPUS = tuple(ProbeGpu(number, f"GPU-{number}", f"0000:{number}7:00.0", "") for n
 class Foreseen(Prospect):
     """A cycle of which the test says what is expected."""
 
-    said: Mapping[int, Expected] = field(default_factory=dict)
+    expectations: Mapping[int, Expected] = field(default_factory=dict)
     """By place of the step in the plan."""
 
     @property
     def expected(self) -> dict[int, Expected]:
-        return dict(self.said)
+        return dict(self.expectations)
 
 
 def probe_of(latency_limit: float | None = None, interval: float = 900.0) -> settings.Probe:
@@ -59,7 +59,7 @@ class Probe:
         """A result with these times, by step of the plan."""
         self.now += 900
         result = measured(self.plan, self.now, seconds, **changes)
-        self.record.take(result, self.now, Foreseen(self.plan, GPUS[: self.plan.ranks], said=expected or {}))
+        self.record.take(result, self.now, Foreseen(self.plan, GPUS[: self.plan.ranks], expectations=expected or {}))
 
     def result(self, latency: float = 1e-3, bandwidth: float = 1e-2, expected: Expected | None = FIRM) -> None:
         self.steps(latency, bandwidth, expected={} if expected is None else {1: expected})

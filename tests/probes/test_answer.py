@@ -35,7 +35,7 @@ def answer(
 ) -> Answer:  # fmt: skip
     """With an expected bandwidth of 100 GB/s from some source."""
     expected = {} if source is None else {place: Expected(RATE, source, "a test") for place in range(len(plan.steps))}
-    planned = Foreseen(plan, gpus(len(plan.devices)), said=expected)
+    planned = Foreseen(plan, gpus(len(plan.devices)), expectations=expected)
     return answer_of(planned, probe, result, load_thresholds(None), **more)
 
 

@@ -79,10 +79,10 @@ def test_a_kubelet_that_does_not_say_it_is_no_free_node(
     tmp_path: Path, answer: Callable[[], bytes], how: dict[str, Any], words: str
 ) -> None:
     """Its own words reach the operator."""
-    said = ask(tmp_path / "k.sock", answer, **how)
+    found = ask(tmp_path / "k.sock", answer, **how)
 
-    assert words in said.detail
-    assert said.state == "unknown"
+    assert words in found.detail
+    assert found.state == "unknown"
 
 
 def test_a_kubelet_that_hangs(tmp_path: Path) -> None:
@@ -94,11 +94,11 @@ def test_a_kubelet_that_hangs(tmp_path: Path) -> None:
         return b""
 
     with kubelet(tmp_path / "k.sock", answer):
-        said = read_kubelet(str(tmp_path / "k.sock"), 0.5)
+        found = read_kubelet(str(tmp_path / "k.sock"), 0.5)
         released.set()
 
-    assert said.state == "unknown"
-    assert "gave no answer" in said.detail
+    assert found.state == "unknown"
+    assert "gave no answer" in found.detail
 
 
 def test_what_cannot_be_asked_is_said_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -239,7 +239,7 @@ class Small:
         self.now += 900
         result = measured(self.plan, self.now, (latency, bandwidth))
         known = {} if expected is None else {1: expected}
-        planned = Foreseen(self.plan, GPUS[: self.plan.ranks], paths=self.paths, said=known)
+        planned = Foreseen(self.plan, GPUS[: self.plan.ranks], paths=self.paths, expectations=known)
         self.record.take(result, self.now, planned)
 
     def cycles_to_ticket(self, latency: float, most: int = 10) -> int | None:

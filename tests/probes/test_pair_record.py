@@ -98,13 +98,13 @@ GPUS = tuple(ProbeGpu(one, f"GPU-{one}", f"0000:{one}7:00.0", "") for one in ran
 class Foreseen(Prospect):
     """A cycle over ways that the test makes up."""
 
-    said: Mapping[Cell, Expected] = field(
+    expectations: Mapping[Cell, Expected] = field(
         default_factory=lambda: dict.fromkeys(CELLS, Expected(12e9, "model", "for the test"))
     )
 
     @property
     def expected_of_pairs(self) -> dict[Cell, Expected]:
-        return dict(self.said)
+        return dict(self.expectations)
 
     @property
     def path_classes(self) -> dict[Cell, str]:
@@ -179,7 +179,7 @@ def test_the_conditions_say_where_the_expected_values_come_from(
 ) -> None:  # fmt: skip
     """Of all pairs together: what one of them has from a model, all have."""
     probe = Probe()
-    probe.take(around=foreseen(said=expected))
+    probe.take(around=foreseen(expectations=expected))
 
     [labels] = [labels for name, *labels in probe.series() if name == "probe_info"]
     assert labels[-1] == source
