@@ -34,8 +34,8 @@ from commwatch.config import settings  # noqa: E402 - the checkout need not be i
 from commwatch.probes.cycle.launch import Launcher  # noqa: E402 - as above
 from commwatch.probes.cycle.measure import measure  # noqa: E402 - as above
 from commwatch.probes.gate.watch import Halt  # noqa: E402 - as above
-from commwatch.probes.plan import Collective, CyclePlan, Measure, Measured  # noqa: E402 - as above
-from commwatch.probes.rank_plan import RankPlan, Step  # noqa: E402 - as above
+from commwatch.probes.plan import CyclePlan, Measure, Measured  # noqa: E402 - as above
+from commwatch.probes.rank_plan import Collective, RankPlan, Step  # noqa: E402 - as above
 from commwatch.probes.workload import plan_cycle  # noqa: E402 - as above
 
 MEASURES: tuple[Measure, ...] = (*get_args(Collective), "pairs")
@@ -91,9 +91,8 @@ class Reused:
     def rendezvous(self) -> None:
         """Done."""
 
-    def first_call(self) -> float:
+    def first_call(self) -> None:
         """Done."""
-        return 0.0
 
 
 def take_turns(plan: RankPlan, rounds: int) -> list[dict[str, list[float]]]:

@@ -517,7 +517,7 @@ def _rank(folder: Path) -> Iterator[Check]:
 
 
 def _rank_events() -> Sequence[bytes]:
-    result = RankResult(timings=((1e-3, 2e-3), ()), first_call_seconds=1.0)
+    result = RankResult(timings=((1e-3, 2e-3), ()))
     events = (GateEvent(1), ResultEvent(result), ErrorEvent("nccl_error", "x"))
     return [*map(msgspec.json.encode, events), b'{"type": "gate", "gate": 0}\n{"type": "phase", "phase": "measure"}']
 

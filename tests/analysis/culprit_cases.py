@@ -13,11 +13,9 @@ from analysis.culprit_nodes import NODES, Cell, Node, Part
 from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix, Suspect
 from commwatch.node.topology.ways import Direction, Element, ElementKind, PairWay, Parts, Passage
 from commwatch.probes.results.culprit import (
-    Past,
     find_suspects,
     keep_good,
     looks_slow,
-    past_of,
 )
 
 Scene: TypeAlias = Literal["known", "new"]
@@ -94,17 +92,15 @@ class Daemon:
     node: Node
     last: list[PairMatrix] = field(default_factory=list)
     good: tuple[PairMatrix, ...] = ()
-    past: Past | None = None
 
     def take(self, matrix: Matrix) -> tuple[Suspect, ...]:
         """The suspects after another matrix."""
         parts = parts_of(self.node.shape)
         one = pair_matrix(self.node, matrix)
         self.last = [*self.last, one][-3:]
-        suspects = find_suspects(self.last, parts, self.past)
-        if not looks_slow(one, parts, self.past):
+        suspects = find_suspects(self.last, parts, self.good)
+        if not looks_slow(one, parts, self.good):
             self.good = keep_good(self.good, one)
-            self.past = past_of(self.good)
         return suspects
 
 

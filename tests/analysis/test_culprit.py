@@ -25,7 +25,7 @@ from analysis.culprit_generator import Fault, fault_of, one_way_fault_of, two_fa
 from analysis.culprit_nodes import NODES, Part, direct, nvswitch
 from commwatch.node.topology.pair_matrix import PairMatrix, Suspect
 from commwatch.node.topology.ways import Parts
-from commwatch.probes.results.culprit import find_suspects, keep_good, looks_slow, past_of
+from commwatch.probes.results.culprit import find_suspects, keep_good, looks_slow
 from support.passes import in_one_pass
 
 SMALL = [node for nodes in NODES.values() for node in nodes if 2 < node.gpus <= 8]
@@ -144,9 +144,8 @@ def test_what_was_always_so_is_no_suspect() -> None:
 
     for share, found in ((0.9, []), (0.7, [("gpu", "GPU3")])):
         worn = keep_good((), pair_matrix(EIGHT, machine.matrix([Fault(EIGHT.cells(GPU3), 1 / share)])))
-        past = past_of(worn * 4)
         row = [pair_matrix(EIGHT, machine.matrix([Fault(EIGHT.cells(GPU3), 1 / share)])) for _ in range(3)]
-        assert named(find_suspects(row, parts_of(EIGHT.shape), past)) == found
+        assert named(find_suspects(row, parts_of(EIGHT.shape), worn * 4)) == found
 
 
 def test_classes_of_ways_are_not_held_against_each_other() -> None:
@@ -239,8 +238,7 @@ def test_a_matrix_of_another_series_ends_the_row() -> None:
     assert find_suspects(row, parts)
     for changed in ({"nccl_version": "2.29.1"}, {"bandwidth_bytes": 1}, {"settings_digest": "abcd"}):
         assert find_suspects([msgspec.structs.replace(row[0], **changed), *row[1:]], parts) == ()
-    fast = past_of([pair_matrix(EIGHT, machine.matrix()) for _ in range(3)])
-    assert fast is not None
+    fast = [pair_matrix(EIGHT, machine.matrix()) for _ in range(3)]
     other = [msgspec.structs.replace(one, nccl_version="2.29.1") for one in row]
     assert find_suspects(other, parts, fast)[0].words.count("what the others do") == 1
 
@@ -335,7 +333,6 @@ def test_nothing_is_made_of_nothing() -> None:
     empty = msgspec.structs.replace(pair_matrix(EIGHT, quiet(EIGHT).matrix()), cells=())
     assert find_suspects([], parts) == ()
     assert find_suspects([empty] * 3, parts) == ()
-    assert past_of([]) is None
 
 
 def test_the_first_good_matrices_are_kept_and_the_latest() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from commwatch.config.settings import Probe
 from commwatch.config.thresholds import load_thresholds
 from commwatch.probes.by_hand.answer import Scaling, answer_of
-from commwatch.probes.node import Prospect
+from commwatch.probes.prospect import Prospect
 from probes.results import MIB, measured, plan_of
 from support.examples import examples
 
@@ -23,7 +23,7 @@ def scaling(*each: float, size: int = GB) -> Scaling:
     """The answer to all-reduces over 2, 4 and 8 GPUs that took so long."""
     plan = plan_of("scaling", 2 ** len(each), bandwidth_bytes=size)
     result = measured(plan, 1e9, list(each))
-    found = answer_of(Prospect(plan, ()), Probe(), result, load_thresholds(None), expected={})
+    found = answer_of(Prospect(plan), Probe(), result, load_thresholds(None))
     assert found.scaling is not None
     return found.scaling
 

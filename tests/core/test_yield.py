@@ -17,7 +17,7 @@ import pytest
 from commwatch.__main__ import main
 from commwatch.config.settings import Config, Paths, Simulation
 from commwatch.errors import StateError
-from commwatch.probes.by_hand.node import NodeByHand
+from commwatch.probes.by_hand.node import node_by_hand
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.cycle.lock import LOCK_FILE, ProbeLock, held_elsewhere
 from commwatch.probes.gate.hold import HoldFile
@@ -188,7 +188,7 @@ async def _cycle(config: Config, arguments: tuple[str, ...]) -> tuple[CycleResul
     Returns the outcome of the cycle, the exit code of the command, and whether the lock was free when it returned.
     """
     state = state_path(config)
-    async with NodeByHand(config) as node:
+    async with node_by_hand(config) as node:
         probe = config.probes.definitions["all_reduce"]
         plan = plan_cycle(
             "all_reduce", probe, config.probes, backend="simulated", devices=tuple(gpu.uuid for gpu in node.gpus),

@@ -17,8 +17,8 @@ from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.walk import diagnose
 from commwatch.errors import CommwatchError
 from commwatch.probes.by_hand.answer import CycleVerdict
-from commwatch.probes.node import Prospect
 from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, StepOutcome
+from commwatch.probes.prospect import Prospect
 from commwatch.probes.rank_plan import FailureReason, SkipReason, Step
 from commwatch.probes.results.history import Conditions, ProbeHistory
 from commwatch.probes.results.streak import Streak

@@ -19,7 +19,8 @@ from benchmarks.hardware.programs import TORCH_PYTHON
 from commwatch.config import settings
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.gate.watch import Halt
-from commwatch.probes.plan import Collective, CyclePlan, CycleResult, Failed, Measure, Measured
+from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measure, Measured
+from commwatch.probes.rank_plan import Collective
 from commwatch.probes.results.bus_bandwidth import bus_bandwidth
 from commwatch.probes.workload import plan_cycle
 
@@ -112,7 +113,7 @@ def test_a_killed_rank_is_a_crash_and_leaves_no_memory() -> None:
 
     assert isinstance(result, Failed), result
     assert result.reason in ("crashed", "nccl_error")
-    assert ours.stuck == ()
+    assert ours.stuck == {}
     wait_until_freed(before)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.probes.gate.slurm import Drain, drain, why_not_drained
+from commwatch.diagnosis.health.draining import Drain, drain, why_not_drained
 from health.scontrol import NODE, Scontrol, shown
 
 REASON = "commwatch: nvlink_down: GPU0 link 3 (0000:17:00.0/3); and 1 more"

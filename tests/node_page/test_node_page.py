@@ -15,7 +15,8 @@ from commwatch.findings.register import Closed
 from commwatch.findings.score.records import Loss, Part, Score
 from commwatch.findings.verdict import Verdict, Word
 from commwatch.jobs.evidence import JobEvidence
-from commwatch.probes.results.records import ProbeStatus, Trend
+from commwatch.probes.results.record import LatencyCourse
+from commwatch.probes.results.records import ProbeStatus
 from commwatch.views.heatmap.grid import View
 from commwatch.views.node_page.page import render_node_page
 from commwatch.views.node_page.records import (
@@ -341,8 +342,8 @@ def test_probes() -> None:
 
 def test_a_course_is_drawn_with_its_spikes() -> None:
     """One point for each result, a square where it is above the limit, and words for those who do not see it."""
-    trend = Trend((1.0, 1.1, 3.0), 1.0, 1.5, "last 3 latencies: 1 µs to 3 µs, 1 above the limit")
-    page = page_of({}, Status("1", probes=(ProbeStatus("p", "nccl", trend=trend),)))
+    course = LatencyCourse((1e-6, 1.1e-6, 3e-6), 1e-6, 1.5e-6)
+    page = page_of({}, Status("1", probes=(ProbeStatus("p", "nccl", latencies=course),)))
     (line,) = [names["points"] for tag, names in page.elements if tag == "polyline"]
 
     assert line is not None
@@ -350,13 +351,14 @@ def test_a_course_is_drawn_with_its_spikes() -> None:
     assert len(places) == 3
     assert places[2] < places[1] < places[0]  # upwards is slower, and SVG counts downwards
     assert page.count("rect", "spike") == 1
-    assert [one["aria-label"] for tag, one in page.elements if "spark" in (one.get("class") or "")] == [trend.words]
+    words = "last 3 latencies: 1 µs to 3 µs, 1 above the limit"
+    assert [one["aria-label"] for tag, one in page.elements if "spark" in (one.get("class") or "")] == [words]
 
 
-@in_one_pass("values", [(5.0,), (0.0, 0.0), (), (2.0, 2.0, 2.0)])
+@in_one_pass("values", [(5.0,), (0.0, 0.0), (2.0, 2.0, 2.0)])
 def test_a_course_of_few_or_equal_results_is_drawn(values: tuple[float, ...]) -> None:
-    """Neither a single result nor none divides by zero."""
-    page_of({}, Status("1", probes=(ProbeStatus("p", "nccl", trend=Trend(values, None, None, "words")),)))
+    """A single result does not divide by zero."""
+    page_of({}, Status("1", probes=(ProbeStatus("p", "nccl", latencies=LatencyCourse(values, None, None)),)))
 
 
 def test_pairs() -> None:
@@ -444,7 +446,7 @@ def test_no_text_is_taken_for_markup() -> None:
         pairs=View(heading=attack, facts=(attack,), unit=attack, names=(attack, attack), numbers={(0, 1): 1.0}, low=0.0,
                    high=1.0, marks={(0, 1): attack}, notes=(f"{attack}  {attack}",)),
         collectors=(CollectorStatus(attack, False, 1.0, 1.0, attack),),
-        probes=(ProbeStatus(attack, attack, attack, 1.0, 1.0, attack, attack, Trend((1.0,), 1.0, 1.0, attack)),),
+        probes=(ProbeStatus(attack, attack, attack, 1.0, 1.0, attack, LatencyCourse((1.0,), 1.0, 1.0)),),
         documentation=attack,
     )  # fmt: skip
     page = rendered(snapshot_of(values), said)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from commwatch.config import settings
 from commwatch.config.thresholds import load_thresholds
+from commwatch.node.gpus_now import ProbeGpu
 from commwatch.probes.plan import CyclePlan, Failed
+from commwatch.probes.prospect import Prospect
 from commwatch.probes.rank_plan import FailureReason
 from commwatch.probes.results.expected import Expected
-from commwatch.probes.results.history import GpuName, ProbeHistory
+from commwatch.probes.results.history import ProbeHistory
 from commwatch.probes.results.record import ProbeRecord
 from commwatch_exporters.snapshot import Value
 from probes.results import MIB, measured, plan_of
@@ -18,7 +21,19 @@ from probes.results import MIB, measured, plan_of
 LIMITS = load_thresholds(None)
 FIRM = Expected(MIB / 1e-2, "configured", "for the test")
 """What a good result gives: 1 MiB in 10 ms on two ranks."""
-GPUS = tuple(GpuName(str(number), f"0000:{number}7:00.0") for number in range(8))
+GPUS = tuple(ProbeGpu(number, f"GPU-{number}", f"0000:{number}7:00.0", "") for number in range(8))
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen(Prospect):
+    """A cycle of which the test says what is expected."""
+
+    expectations: Mapping[int, Expected] = field(default_factory=dict)
+    """By place of the step in the plan."""
+
+    @property
+    def expected(self) -> dict[int, Expected]:
+        return dict(self.expectations)
 
 
 def probe_of(latency_limit: float | None = None, interval: float = 900.0) -> settings.Probe:
@@ -44,7 +59,7 @@ class Probe:
         """A result with these times, by step of the plan."""
         self.now += 900
         result = measured(self.plan, self.now, seconds, **changes)
-        self.record.apply(result, expected or {}, GPUS[: self.plan.ranks], self.now)
+        self.record.take(result, self.now, Foreseen(self.plan, GPUS[: self.plan.ranks], expectations=expected or {}))
 
     def result(self, latency: float = 1e-3, bandwidth: float = 1e-2, expected: Expected | None = FIRM) -> None:
         self.steps(latency, bandwidth, expected={} if expected is None else {1: expected})
@@ -52,7 +67,7 @@ class Probe:
     def failure(self, reason: FailureReason) -> None:
         self.now += 900
         failed = Failed(finished_at=self.now, occupied_seconds=5.0, reason=reason, detail="")
-        self.record.apply(failed, {}, (), self.now)
+        self.record.take(failed, self.now)
 
     def baseline(self, times: int = 20) -> Probe:
         for _ in range(times):

@@ -140,9 +140,8 @@ class ScriptedGroup:
     def rendezvous(self) -> None:
         misbehave("rendezvous", self._plan)
 
-    def first_call(self) -> float:
+    def first_call(self) -> None:
         misbehave("setup", self._plan)
-        return 0.25
 
     def time_calls(self, step: Step, calls: int) -> float:
         if "diary" in SCRIPT:

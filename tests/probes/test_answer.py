@@ -12,11 +12,11 @@ from commwatch.node.gpus_now import ProbeGpu
 from commwatch.node.topology.pair_matrix import Suspect
 from commwatch.probes.by_hand.answer import Answer, answer_of, notes_of
 from commwatch.probes.cycle.outcome import Problem, failed
-from commwatch.probes.node import Prospect
 from commwatch.probes.plan import CyclePlan, CycleResult, NcclNotes, Skipped, Yielded
 from commwatch.probes.results.expected import Expected, ExpectedSource
 from commwatch.views.probe_text import columns_of, table_rows
 from heatmap.matrices import matrix
+from probes.recorded import Foreseen
 from probes.results import MIB, measured, plan_of
 from support.passes import in_one_pass
 
@@ -35,8 +35,8 @@ def answer(
 ) -> Answer:  # fmt: skip
     """With an expected bandwidth of 100 GB/s from some source."""
     expected = {} if source is None else {place: Expected(RATE, source, "a test") for place in range(len(plan.steps))}
-    prospect = Prospect(plan, gpus(len(plan.devices)))
-    return answer_of(prospect, probe, result, load_thresholds(None), expected=expected, **more)
+    planned = Foreseen(plan, gpus(len(plan.devices)), expectations=expected)
+    return answer_of(planned, probe, result, load_thresholds(None), **more)
 
 
 def at(rate: float, plan: CyclePlan | None = None) -> CycleResult:

@@ -14,7 +14,7 @@ import pytest
 
 from commwatch.config.settings import Config, NvmlSection, Paths, Probes, Simulation, Sources
 from commwatch.errors import CommwatchError
-from commwatch.probes.by_hand.node import NodeByHand
+from commwatch.probes.by_hand.node import NodeByHand, node_by_hand
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.gate.decision import SchedulerFacts, decide
 from commwatch.probes.gate.watch import Halt
@@ -54,7 +54,7 @@ def visit(config: Config, body: Callable[[NodeByHand], Coroutine[Any, Any, None]
     """Run a test's coroutine with the node open."""
 
     async def run() -> None:
-        async with NodeByHand(config) as node:
+        async with node_by_hand(config) as node:
             await body(node)
 
     asyncio.run(asyncio.wait_for(run(), PATIENCE_SECONDS))
@@ -80,11 +80,11 @@ def test_a_simulated_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         assert [gpu.index for gpu in node.gpus] == [0, 1, 2, 3]
         assert len({gpu.uuid for gpu in node.gpus}) == 4
         assert {gpu.name for gpu in node.gpus} == {"NVIDIA GeForce RTX 3090"}
-        topology = node.topology()
+        topology = node.topology
         assert [gpu.address for gpu in topology.gpus] == [gpu.pci_bus_id for gpu in node.gpus]
         assert topology.nvswitches == ()
         facts = await node.facts(PLAN)
-        assert decide("auto", PLAN, facts) is None
+        assert decide(PLAN, facts) is None
         assert await node.watch(PLAN)(frozenset()) is None
         assert node.problems == ()
 
@@ -118,11 +118,11 @@ def test_schedulers_are_asked_unless_told_otherwise(tmp_path: Path, monkeypatch:
 
     async def body(node: NodeByHand) -> None:
         asked = await node.facts(GLOO)
-        skip = decide("auto", GLOO, replace(asked, no_torch=""))
+        skip = decide(GLOO, replace(asked, no_torch=""))
         assert skip == ("scheduler_busy", "Slurm job 17 runs on this node")
         assert await node.watch(GLOO)(frozenset()) == Halt("scheduler_busy", "Slurm job 17 came to this node")
         ignoring = await node.facts(GLOO, ignore_scheduler=True)
-        assert ignoring.scheduler == SchedulerFacts(ignored=True)
+        assert ignoring.scheduler == SchedulerFacts()
         assert await node.watch(GLOO)(frozenset()) is None
 
     visit(config, body)

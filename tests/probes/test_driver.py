@@ -13,13 +13,14 @@ import pytest
 from commwatch.config.settings import Config, Paths, Probe, Probes
 from commwatch.config.simulated import SimulationPlan
 from commwatch.node.store import Store
+from commwatch.node.topology.model import Topology
 from commwatch.probes.gate.decision import GateFacts, SchedulerAnswer, SchedulerFacts
 from commwatch.probes.gate.watch import Halt, Watch
 from commwatch.probes.node import ProbeNode
 from commwatch.probes.plan import CyclePlan, Skipped
 from support.core import SLOTS, NodeReads, block
 
-SLURM = SchedulerFacts(slurmd=True, slurm=SchedulerAnswer("free"))
+SLURM = SchedulerFacts(slurm=SchedulerAnswer("free"))
 
 
 class Reads(NodeReads):
@@ -61,6 +62,15 @@ def test_ranks_are_on_the_gpus_that_a_probe_names_in_its_order(node: ProbeNode) 
     assert node.facts((7, 1)).missing_gpus == (7,)
 
 
+def test_nothing_is_expected_of_gloo_which_measures_the_host(tmp_path: Path, reads: Reads) -> None:
+    """Whatever lies between the GPUs of the node."""
+    node = ProbeNode(Config(), Store(), tmp_path, None, reads)
+
+    found = node.prospect("host", Probe(backend="gloo"), Topology())
+
+    assert (found.gpus, found.paths, found.expected) == ((), None, {})
+
+
 def test_a_reader_that_hangs_in_the_driver_starts_no_rank(node: ProbeNode, reads: Reads) -> None:
     """As a rank that does: its GPU would take the next one too."""
     reads.hanging = 2
@@ -85,6 +95,6 @@ def test_a_cycle_gives_way_to_a_job_of_the_scheduler_that_was_asked(
     gloo = msgspec.structs.replace(node.prospect("host", Probe()).plan, backend="gloo")
     (tmp_path / "sys/fs/cgroup/system.slice/slurmstepd.scope/job_17").mkdir(parents=True)
 
-    asyncio.run(node.run(gloo, replace(GateFacts(), scheduler=replace(SLURM, ignored=ignored))))
+    asyncio.run(node.run(gloo, replace(GateFacts(), scheduler=SchedulerFacts() if ignored else SLURM)))
 
     assert looks == [Halt("scheduler_busy", halt) if halt else None]

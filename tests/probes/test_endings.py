@@ -166,7 +166,7 @@ def test_a_signal_waits_for_the_return_from_the_kernel(tmp_path: Path, monkeypat
     assert result.reason == "setup_timeout"
     assert signals.sent
     assert min(at for _, _, at in signals.sent) >= back_at
-    assert launcher.stuck == ()
+    assert launcher.stuck == {}
 
 
 def test_a_failing_rank_aborts_its_group(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_a_rank_in_uninterruptible_sleep_gets_no_signal(tmp_path: Path, monkeypa
         assert isinstance(result, Failed)
         assert (result.reason, result.rank, result.device, result.phase) == ("stuck", 1, "GPU-b", "measure")
         assert str(pids[1]) in result.detail
-        assert launcher.stuck == (pids[1],)
+        assert launcher.stuck == {pids[1]: "GPU-b"}
         assert held_elsewhere(lock_file)
         assert not alive(pids[0])
         assert alive(pids[1])

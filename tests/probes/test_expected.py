@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.node.topology.reach import GpuPaths, GpuReach
-from commwatch.probes.rank_plan import Backend, Operation, Step
+from commwatch.probes.rank_plan import Operation
 from commwatch.probes.results.expected import Expected, expected_latency, expected_of_pair, expected_of_step
 from probes.results import COLLECTIVES, step
 from support.passes import in_one_pass
@@ -72,8 +72,7 @@ def expected(
 ) -> Expected | None:
     everyone = tuple(range(len(paths.addresses))) if paths is not None else (0, 1)
     of = step(operation, "bandwidth", size, *(everyone if members is None else members))
-    values: dict[str, Any] = {"configured": None, "backend": "nccl"}
-    return expected_of_step(of, paths, **(values | changes))
+    return expected_of_step(of, paths, **changes)
 
 
 def rate(found: Expected | None, source: str = "model") -> float:
@@ -102,7 +101,7 @@ CASES: list[tuple[GpuPaths | None, dict[str, Any], str, float, float]] = [
     # The operator's number stands above table and model, and is all there is for gloo.
     (switched(), {"configured": 5e9}, "configured", 5e9, 0),
     (A100, {"configured": 5e9}, "configured", 5e9, 0),
-    (None, {"configured": 5e9, "backend": "gloo"}, "configured", 5e9, 0),
+    (None, {"configured": 5e9}, "configured", 5e9, 0),
     (switched(), {"operation": "host_to_device", "members": (0,), "configured": 5e9}, "configured", 5e9, 0),
     # A size of the table gives the table's own number; 16 MiB is halfway between 8 and 32 MiB in the logarithm.
     *((switched(name), {"size": size}, "reference", gigabytes * 1e9, 1e-6) for name, size, gigabytes in (
@@ -111,8 +110,6 @@ CASES: list[tuple[GpuPaths | None, dict[str, Any], str, float, float]] = [
         ("H100 80GB HBM3", 8 * GIB, 478.9), ("H200", 64 * MIB, 368.1), ("H200", 4 * GIB, 477.4),
         ("B200", 64 * MIB, 419), ("B200", 8 * GIB, 835),
     )),
-    # A simulated node is expected to do what its GPUs do.
-    (switched(), {"backend": "simulated"}, "reference", 361.8e9, 1e-6),
     # Another number of ranks, a size outside of the table, another operation or another card is left to the model.
     (A100, {"members": (0, 1, 2, 3)}, "model", 300e9, 0.5),
     (A100, {"size": MIB // 2}, "model", 20e9, 0.5),
@@ -165,7 +162,6 @@ def test_a_step_is_expected_to_reach_what_is_configured_published_or_modelled(
     "paths, changes",
     [
         (None, {}),
-        (switched(), {"backend": "gloo"}),
         (switched(), {"members": (0,)}),
         (switched(), {"members": (7, 8)}),
         (switched(), {"operation": "host_to_device", "members": (7,)}),
@@ -174,10 +170,10 @@ def test_a_step_is_expected_to_reach_what_is_configured_published_or_modelled(
     ],
 )
 def test_nothing_is_made_up(paths: GpuPaths | None, changes: dict[str, Any]) -> None:
-    """gloo, unknown ways, GPUs that are not here and single ranks have no expectation; a latency has a history."""
+    """Unknown ways, GPUs that are not here and single ranks have no expectation; a latency has a history."""
     assert expected(paths, **changes) is None
     of = step("all_reduce", "latency", 8, *range(8))
-    assert expected_of_step(of, switched(), configured=5e9, backend="nccl") is None
+    assert expected_of_step(of, switched(), 5e9) is None
 
 
 def test_the_basis_of_a_model_names_the_slowest_hop() -> None:
@@ -191,28 +187,12 @@ def test_the_basis_of_a_model_names_the_slowest_hop() -> None:
 def test_a_pair_is_expected_to_reach_what_lies_between() -> None:
     """Start, one step, and the bytes over the way of this pair; the same in both directions."""
     paths = two_switches(uplink=12e9, bridge=48e9)
-    near, far = (expected_of_pair(pair, 16 * MIB, paths, configured=None, backend="nccl") for pair in ((2, 0), (1, 0)))
+    near, far = (expected_of_pair(pair, 16 * MIB, paths) for pair in ((2, 0), (1, 0)))
 
     assert rate(near) == pytest.approx(16 * MIB / (BASE + NVLINK_STEP + 16 * MIB / 48e9))
     assert rate(far) == pytest.approx(16 * MIB / (BASE + PCIE_STEP + 16 * MIB / 12e9))
-    assert expected_of_pair((0, 1), MIB, paths, configured=None, backend="gloo") is None
-    assert expected_of_pair((0, 9), MIB, paths, configured=None, backend="nccl") is None
-    assert rate(expected_of_pair((0, 9), MIB, None, configured=1e9, backend="gloo"), "configured") == 1e9
-
-
-def test_several_pairs_at_once_are_expected_to_do_as_the_slowest() -> None:
-    """One step with a bridged pair and one over PCIe."""
-    paths = two_switches(uplink=12e9, bridge=48e9)
-    pairs = Step(
-        operation="send_recv", purpose="bandwidth", size_bytes=MIB, members=(0, 1, 2, 3), pairs=((0, 2), (1, 3))
-    )
-    mixed = Step(operation="send_recv", purpose="bandwidth", size_bytes=MIB, members=(0, 1), pairs=((0, 1),))
-
-    slow, fast = (rate(expected_of_step(of, paths, configured=None, backend="nccl")) for of in (mixed, pairs))
-
-    assert slow < 12e9 < fast
-    lost = GpuPaths(paths.addresses, paths.names, {(0, 2): paths.pairs[0, 2]}, paths.switch_rates, ())
-    assert expected_of_step(pairs, lost, configured=None, backend="nccl") is None
+    assert expected_of_pair((0, 9), MIB, paths) is None
+    assert rate(expected_of_pair((0, 9), MIB, None, 1e9), "configured") == 1e9
 
 
 def test_only_a_model_is_no_firm_ground() -> None:
@@ -254,10 +234,7 @@ def test_more_bytes_never_lower_the_expectation(operation: Operation, size: int,
 def test_a_pair_is_expected_to_do_the_same_both_ways(size: int, source: int, to: int) -> None:
     """And a group of two rings no more than its pair sends."""
     paths, destination = two_switches(uplink=12e9, bridge=48e9), (source + to) % 4
-    forth, back = (
-        rate(expected_of_pair(pair, size, paths, configured=None, backend="nccl"))
-        for pair in ((source, destination), (destination, source))
-    )
+    forth, back = (rate(expected_of_pair(pair, size, paths)) for pair in ((source, destination), (destination, source)))
 
     assert forth == back
     members = (min(source, destination), max(source, destination))
@@ -281,7 +258,7 @@ def test_a_small_call_has_an_expected_latency(
     """Published for all-reduces of 8 GPUs behind NVSwitches, else by the steps of protocol LL; the origin is named."""
     small = step(operation, "latency", size, *range(len(paths.addresses)))
 
-    found = expected_latency(small, paths, backend="nccl")
+    found = expected_latency(small, paths)
 
     assert found is not None
     assert found.seconds == pytest.approx(microseconds * 1e-6)
@@ -289,7 +266,7 @@ def test_a_small_call_has_an_expected_latency(
     assert found.basis
 
 
-@in_one_pass("paths, backend, size", [(None, "nccl", 8), (switched(), "gloo", 8), (switched(), "nccl", 2048)])
-def test_no_latency_is_made_up(paths: GpuPaths | None, backend: Backend, size: int) -> None:
-    """gloo measures the host, paths may not be known, and of larger calls the size counts."""
-    assert expected_latency(step("all_reduce", "latency", size, *range(8)), paths, backend=backend) is None
+@in_one_pass("paths, size", [(None, 8), (switched(), 2048)])
+def test_no_latency_is_made_up(paths: GpuPaths | None, size: int) -> None:
+    """Paths may not be known, and of larger calls the size counts."""
+    assert expected_latency(step("all_reduce", "latency", size, *range(8)), paths) is None

@@ -11,7 +11,8 @@ import pytest
 from commwatch.config import settings
 from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.probes.gate.budget import WINDOW_SECONDS, first_guess_seconds
-from commwatch.probes.results.course import Course, SpikeRule, is_spike
+from commwatch.probes.prospect import Prospect
+from commwatch.probes.results.course import Course, spike_limit
 from commwatch.probes.results.record import ProbeRecord
 from commwatch.probes.schedule import ProbeSchedule
 from probes.recorded import GPUS
@@ -31,7 +32,7 @@ def run(share: float, until: float, slow_from: float = float("inf")) -> tuple[Pr
     while now < until and record.history.latency_streak.count < 3:
         cycles.append(now)
         seconds = (USUAL * (1 if now < slow_from else 3), 1e-2)
-        record.apply(measured(plan, now, seconds), {}, GPUS[: plan.ranks], now)
+        record.take(measured(plan, now, seconds), now, Prospect(plan, GPUS[: plan.ranks]))
         after = turns.after(
             ran=True, suspicious=record.suspicious, now=now, wall=now, learning=record.is_learning
         )  # fmt: skip
@@ -76,10 +77,10 @@ def _latencies(source: random.Random, count: int, lasting: float) -> list[float]
 def _streaks(times: list[float], rule: Thresholds, mark: float | None) -> tuple[int, int]:
     """How often three in a row are above the limit, and how many results a baseline judged, under equal conditions."""
     course, row, found, judged = Course(), 0, 0, 0
-    spike_rule = SpikeRule(rule.probe_latency_spike_mad_factor, rule.probe_latency_spike_median_factor, mark)
     for number, seconds in enumerate(times):
         baseline = course.baseline(rule)
-        spike = is_spike(seconds, baseline, spike_rule)
+        limit = spike_limit(baseline, mark, rule)
+        spike = limit is not None and seconds > limit
         course = course.after(seconds, good=not spike, now=number * 900.0, rule=rule)
         row = row + 1 if spike else 0
         found += row == 3

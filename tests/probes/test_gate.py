@@ -8,7 +8,6 @@ from typing import Any, get_args
 from commwatch.config.settings import Probe, Probes
 from commwatch.node.gpus_now import GpuFacts
 from commwatch.probes.gate.decision import (
-    Gate,
     GateFacts,
     SchedulerAnswer,
     SchedulerFacts,
@@ -24,14 +23,14 @@ FREE_GPU = GpuFacts(
     "0000:17:00.0", busy=False, compute_processes=0, memory_used_bytes=0, compute_mode="default", mig=False,
     memory_size_bytes=80 * 2**30, processes=(),
 )  # fmt: skip
-FREE = GateFacts(gpus=(FREE_GPU, replace(FREE_GPU, device="0000:3d:00.0")))
+FREE = GateFacts(gpus=(FREE_GPU, replace(FREE_GPU, device="0000:3d:00.0")), scheduler=SchedulerFacts())
 
 IDLE = SchedulerAnswer("free")
 BUSY = SchedulerAnswer("busy", "Slurm job 17 runs on this node")
 SILENT = SchedulerAnswer("unknown", "scontrol gave no answer in 5 s")
-SLURM = SchedulerFacts(slurmd=True, slurm=IDLE)
-IN_A_CONTAINER = GateFacts(initial_pid_namespace=False, missing_gpus=(0,))
-SIMULATED = replace(FREE, no_torch="none here", scheduler=SchedulerFacts(kubelet=True), initial_pid_namespace=False)
+SLURM = SchedulerFacts(slurm=IDLE)
+IN_A_CONTAINER = GateFacts(initial_pid_namespace=False, missing_gpus=(0,), scheduler=SchedulerFacts())
+SIMULATED = replace(FREE, no_torch="none here", scheduler=None, initial_pid_namespace=False)
 
 
 def plan(
@@ -57,92 +56,79 @@ def used(used_bytes: int, size_bytes: int | None) -> GateFacts:
 
 
 NAMED = "0000:3d:00.0"
-CASES: list[tuple[GateFacts, Gate, dict[str, Any], str | None, str]] = [
-    (FREE, "auto", {}, None, ""),
+CASES: list[tuple[GateFacts, dict[str, Any], str | None, str]] = [
+    (FREE, {}, None, ""),
     # One thing against a probe on an otherwise free node is enough, and is named.
-    (replace(FREE, enabled=False), "auto", {}, "disabled", "configuration"),
-    (replace(FREE, maintenance="driver-upgrade"), "auto", {}, "maintenance", "driver-upgrade"),
-    (replace(FREE, hold_seconds=0.1), "auto", {}, "yielded", "commwatch yield --end"),
-    (replace(FREE, other_backend="gloo"), "auto", {}, "backend_changed", "results of gloo"),
-    (replace(FREE, no_torch="none here"), "auto", {}, "no_torch", "none here"),
-    (replace(FREE, gpus=()), "auto", {}, "gpu_unknown", "no GPU could be read"),
-    (replace(FREE, missing_gpus=(5, 7)), "auto", {}, "gpu_unknown",
+    (replace(FREE, enabled=False), {}, "disabled", "configuration"),
+    (replace(FREE, maintenance="driver-upgrade"), {}, "maintenance", "driver-upgrade"),
+    (replace(FREE, hold_seconds=0.1), {}, "yielded", "commwatch yield --end"),
+    (replace(FREE, other_backend="gloo"), {}, "backend_changed", "results of gloo"),
+    (replace(FREE, no_torch="none here"), {}, "no_torch", "none here"),
+    (replace(FREE, gpus=()), {}, "gpu_unknown", "no GPU could be read"),
+    (replace(FREE, missing_gpus=(5, 7)), {}, "gpu_unknown",
      "the probe names GPU 5, 7, which the driver does not have"),
-    (replace(FREE, stuck=("rank process 4711 on GPU-1",)), "auto", {}, "previous_stuck", "rank process 4711 on GPU-1"),
-    (replace(FREE, initial_pid_namespace=False), "auto", {}, "foreign_pid_namespace", ""),
-    (replace(FREE, initial_pid_namespace=None), "auto", {}, "foreign_pid_namespace", ""),
-    (replace(FREE, within_budget=False), "auto", {}, "budget", ""),
+    (replace(FREE, stuck=("rank process 4711 on GPU-1",)), {}, "previous_stuck", "rank process 4711 on GPU-1"),
+    (replace(FREE, initial_pid_namespace=False), {}, "foreign_pid_namespace", ""),
+    (replace(FREE, initial_pid_namespace=None), {}, "foreign_pid_namespace", ""),
+    (replace(FREE, within_budget=False), {}, "budget", ""),
     # What was not read does not count as free.
-    (second(busy=True), "auto", {}, "gpu_busy", NAMED),
-    (second(compute_processes=1), "auto", {}, "gpu_busy", NAMED),
-    (second(compute_processes=2, processes=(4711, 4712)), "idle", {}, "gpu_busy", "2 compute processes (4711, 4712)"),
-    (second(compute_mode="exclusive_process"), "auto", {}, "compute_mode", NAMED),
-    (second(compute_mode="prohibited"), "auto", {}, "compute_mode", NAMED),
-    (second(mig=True), "auto", {}, "mig", NAMED),
-    *((second(**{fact: None}), "auto", {}, "gpu_unknown", NAMED)
+    (second(busy=True), {}, "gpu_busy", NAMED),
+    (second(compute_processes=1), {}, "gpu_busy", NAMED),
+    (second(compute_processes=2, processes=(4711, 4712)), {}, "gpu_busy", "2 compute processes (4711, 4712)"),
+    (second(compute_mode="exclusive_process"), {}, "compute_mode", NAMED),
+    (second(compute_mode="prohibited"), {}, "compute_mode", NAMED),
+    (second(mig=True), {}, "mig", NAMED),
+    *((second(**{fact: None}), {}, "gpu_unknown", NAMED)
       for fact in ("busy", "compute_processes", "memory_used_bytes", "compute_mode", "mig")),
     # A GPU is free below 1 GiB or below 2 % of its memory, whichever is more.
-    (used(2**30 - 1, 24 * 2**30), "auto", {}, None, ""),
-    (used(2**30, 24 * 2**30), "auto", {}, "gpu_memory_used", NAMED),
-    (used(2**30, None), "auto", {}, "gpu_memory_used", NAMED),
-    (used(int(0.02 * 192e9) - 1, 192_000_000_000), "auto", {}, None, ""),
-    (used(int(0.02 * 192e9), 192_000_000_000), "auto", {}, "gpu_memory_used", NAMED),
-    # ``auto`` heeds the schedulers that run here, a named gate that one alone, ``idle`` none, ``off`` never opens.
-    (asked(slurmd=True, slurm=IDLE), "auto", {}, None, ""),
-    (asked(slurmd=True, slurm=BUSY), "auto", {}, "scheduler_busy", BUSY.detail),
-    (asked(slurmd=True, slurm=SILENT), "auto", {}, "scheduler_unknown", SILENT.detail),
-    (asked(slurmd=True), "auto", {}, "scheduler_unknown", "was not asked"),
-    (asked(kubelet=True, kubernetes=IDLE), "auto", {}, None, ""),
-    (asked(kubelet=True, kubernetes=BUSY), "auto", {}, "scheduler_busy", BUSY.detail),
-    (asked(kubelet=True, kubernetes=SILENT), "auto", {}, "scheduler_unknown", SILENT.detail),
-    (asked(kubelet=True), "auto", {}, "scheduler_unknown", "was not asked"),
-    (asked(slurm=BUSY), "auto", {}, None, ""),  # no slurmd runs here
+    (used(2**30 - 1, 24 * 2**30), {}, None, ""),
+    (used(2**30, 24 * 2**30), {}, "gpu_memory_used", NAMED),
+    (used(2**30, None), {}, "gpu_memory_used", NAMED),
+    (used(int(0.02 * 192e9) - 1, 192_000_000_000), {}, None, ""),
+    (used(int(0.02 * 192e9), 192_000_000_000), {}, "gpu_memory_used", NAMED),
+    # Every scheduler that has a say must have the node free; without any it is, and unasked it is not known.
+    (replace(FREE, scheduler=None), {}, "scheduler_unknown", "were not asked"),
+    (asked(slurm=IDLE), {}, None, ""),
+    (asked(slurm=BUSY), {}, "scheduler_busy", BUSY.detail),
+    (asked(slurm=SILENT), {}, "scheduler_unknown", SILENT.detail),
+    (asked(kubernetes=IDLE), {}, None, ""),
+    (asked(kubernetes=BUSY), {}, "scheduler_busy", BUSY.detail),
+    (asked(kubernetes=SILENT), {}, "scheduler_unknown", SILENT.detail),
+    (asked(slurm=IDLE, kubernetes=BUSY), {}, "scheduler_busy", BUSY.detail),
     # The one that knows of a job says more than one without an answer.
-    (asked(slurmd=True, kubelet=True, slurm=SILENT, kubernetes=BUSY), "auto", {}, "scheduler_busy", BUSY.detail),
-    (asked(slurmd=True, slurm=BUSY), "idle", {}, None, ""),
-    (asked(kubelet=True, kubernetes=BUSY), "idle", {}, None, ""),
-    (asked(), "slurm", {}, "scheduler_unknown", ""),
-    (asked(slurm=IDLE), "slurm", {}, None, ""),
-    (asked(slurm=BUSY), "slurm", {}, "scheduler_busy", ""),
-    (asked(kubelet=True, slurm=IDLE, kubernetes=BUSY), "slurm", {}, None, ""),
-    (asked(), "kubernetes", {}, "scheduler_unknown", ""),
-    (asked(kubernetes=IDLE), "kubernetes", {}, None, ""),
-    (asked(kubernetes=BUSY), "kubernetes", {}, "scheduler_busy", ""),
-    (asked(ignored=True), "slurm", {}, None, ""),
-    (asked(slurmd=True, slurm=BUSY, ignored=True), "auto", {}, None, ""),
-    (asked(), "off", {}, "disabled", ""),
+    (asked(slurm=SILENT, kubernetes=BUSY), {}, "scheduler_busy", BUSY.detail),
     # A process that no scheduler knows of is still somebody's.
-    (replace(second(busy=True), scheduler=SLURM), "auto", {}, "gpu_busy", ""),
+    (replace(second(busy=True), scheduler=SLURM), {}, "gpu_busy", ""),
     # A node with one GPU is not probed unless two ranks are configured.
-    *((FREE, "auto", {"ranks": 1, "measure": measure}, "single_gpu", "")
+    *((FREE, {"ranks": 1, "measure": measure}, "single_gpu", "")
       for measure in ("all_reduce", "pairs", "scaling")),
-    *((FREE, "auto", {"ranks": 2, "measure": measure, "devices": 1}, None, "")
+    *((FREE, {"ranks": 2, "measure": measure, "devices": 1}, None, "")
       for measure in ("all_reduce", "pairs", "scaling")),
     # Copies from and to the host need one rank; gloo, which has no GPU, has none of them.
-    (FREE, "auto", {"ranks": 1, "measure": "host_copies"}, None, ""),
-    (GateFacts(), "auto", {"ranks": 0, "measure": "host_copies"}, "no_gpu_backend", ""),
-    (FREE, "auto", {"measure": "host_copies", "backend": "gloo"}, "no_gpu_backend", ""),
+    (FREE, {"ranks": 1, "measure": "host_copies"}, None, ""),
+    (GateFacts(), {"ranks": 0, "measure": "host_copies"}, "no_gpu_backend", ""),
+    (FREE, {"measure": "host_copies", "backend": "gloo"}, "no_gpu_backend", ""),
     # A gloo probe runs without a GPU and in a container, but not beside a job or under a hold.
-    (IN_A_CONTAINER, "auto", {"backend": "gloo"}, None, ""),
-    (replace(IN_A_CONTAINER, gpus=(replace(FREE_GPU, busy=True),)), "auto", {"backend": "gloo"}, None, ""),
-    (replace(IN_A_CONTAINER, scheduler=replace(SLURM, slurm=BUSY)), "auto", {"backend": "gloo"}, "scheduler_busy", ""),
-    (replace(IN_A_CONTAINER, no_torch="none here"), "auto", {"backend": "gloo"}, "no_torch", ""),
-    (replace(IN_A_CONTAINER, hold_seconds=60), "auto", {"backend": "gloo"}, "yielded", ""),
-    (replace(IN_A_CONTAINER, starved="of CPU"), "auto", {"backend": "gloo"}, "starved", "of CPU"),
+    (IN_A_CONTAINER, {"backend": "gloo"}, None, ""),
+    (replace(IN_A_CONTAINER, gpus=(replace(FREE_GPU, busy=True),)), {"backend": "gloo"}, None, ""),
+    (replace(IN_A_CONTAINER, scheduler=SchedulerFacts(slurm=BUSY)), {"backend": "gloo"}, "scheduler_busy", ""),
+    (replace(IN_A_CONTAINER, no_torch="none here"), {"backend": "gloo"}, "no_torch", ""),
+    (replace(IN_A_CONTAINER, hold_seconds=60), {"backend": "gloo"}, "yielded", ""),
+    (replace(IN_A_CONTAINER, starved="of CPU"), {"backend": "gloo"}, "starved", "of CPU"),
     # A simulated node needs no torch and asks no scheduler, but its busy GPUs or a hold keep a probe back.
-    (SIMULATED, "auto", {"backend": "simulated"}, None, ""),
-    (replace(SIMULATED, gpus=(replace(FREE_GPU, busy=True),)), "auto", {"backend": "simulated"}, "gpu_busy", ""),
-    (replace(SIMULATED, hold_seconds=60), "auto", {"backend": "simulated"}, "yielded", ""),
+    (SIMULATED, {"backend": "simulated"}, None, ""),
+    (replace(SIMULATED, gpus=(replace(FREE_GPU, busy=True),)), {"backend": "simulated"}, "gpu_busy", ""),
+    (replace(SIMULATED, hold_seconds=60), {"backend": "simulated"}, "yielded", ""),
 ]  # fmt: skip
-"""What is known, the gate, the plan, and why it is skipped; ``None``: it may start. The detail has the last text."""
+"""What is known, the plan, and why it is skipped; ``None``: it may start. The detail has the last text."""
 
 
-@in_one_pass("facts, gate, planned, reason, says", CASES)
+@in_one_pass("facts, planned, reason, says", CASES)
 def test_a_probe_starts_on_a_node_that_is_known_to_be_free(
-    facts: GateFacts, gate: Gate, planned: dict[str, Any], reason: str | None, says: str
+    facts: GateFacts, planned: dict[str, Any], reason: str | None, says: str
 ) -> None:
     """One fact against it is enough; the operator reads which one."""
-    skip = decide(gate, plan(**planned), facts)
+    skip = decide(plan(**planned), facts)
 
     assert (None if skip is None else skip.reason) == reason
     assert skip is None or says in skip.detail
@@ -156,7 +142,7 @@ def test_what_may_start_has_ranks_and_steps(measure: Measure, backend: Backend, 
     """Whatever the number of GPUs and ranks, a plan in which nothing would be measured is a skip with a reason."""
     cycle = plan(backend, ranks, measure, devices)
 
-    skip = decide("auto", cycle, FREE)
+    skip = decide(cycle, FREE)
 
     if skip is None:
         assert cycle.ranks > 0
@@ -168,9 +154,9 @@ def test_what_may_start_has_ranks_and_steps(measure: Measure, backend: Backend, 
 
 def test_some_reasons_need_no_question() -> None:
     """A hold, a pause or starvation holds whatever others say; a busy GPU must have been looked at."""
-    unasked = replace(FREE, gpus=(), scheduler=SchedulerFacts(slurmd=True))
+    unasked = replace(FREE, gpus=(), scheduler=None)
 
-    assert decide_before_asking("auto", plan(), unasked) is None
+    assert decide_before_asking(plan(), unasked) is None
     for changes in ({"hold_seconds": 1.0}, {"maintenance": "swap"}, {"starved": "of CPU"}, {"no_torch": "none here"}):
         facts = replace(unasked, **changes)
-        assert decide_before_asking("auto", plan(), facts) == decide("auto", plan(), facts) is not None
+        assert decide_before_asking(plan(), facts) == decide(plan(), facts) is not None

@@ -86,8 +86,9 @@ def test_nothing_starts_on_a_node_that_was_asked_for_before_the_lock_was_held(tm
             return super().acquire()
 
     watch = NodeWatch(
-        HoldFile(tmp_path), gpus=None, read_processes=lambda: asyncio.sleep(0), cgroups=None, procfs=tmp_path
-    )
+        HoldFile(tmp_path), gpus=None, read_processes=lambda: asyncio.sleep(0), cgroups=None, procfs=tmp_path,
+        now=time.time, monotonic=time.monotonic,
+    )  # fmt: skip
     started = tmp_path / "started"
     launcher = scripted(tmp_path, lock=Lock(lock_file), what="environment", phase="start", file=str(started))
 

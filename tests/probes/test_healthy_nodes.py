@@ -10,8 +10,8 @@ from commwatch.config import settings
 from commwatch.config.thresholds import load_thresholds
 from commwatch.node.topology.reach import GpuPaths, gpu_paths
 from commwatch.probes.by_hand.answer import Answer, answer_of
-from commwatch.probes.node import Prospect
 from commwatch.probes.plan import CyclePlan, Measured, StepOutcome
+from commwatch.probes.prospect import Prospect
 from commwatch.probes.rank_plan import SimulatedNodePlan
 from commwatch.probes.results.expected import expected_of_pair
 from commwatch.probes.workload import plan_cycle
@@ -50,9 +50,8 @@ def cycle_of(preset: str, name: str, probe: settings.Probe) -> CyclePlan:
 
 def answered(plan: CyclePlan, outcomes: tuple[StepOutcome, ...], paths: GpuPaths) -> Answer:
     """The output of the command for them."""
-    prospect = Prospect(plan, (), paths=paths)
     result = Measured(finished_at=0, occupied_seconds=0, setup_seconds=0, outcomes=outcomes)
-    return answer_of(prospect, PROBE, result, load_thresholds(None), expected=prospect.expected(PROBE))
+    return answer_of(Prospect(plan, paths=paths), PROBE, result, load_thresholds(None))
 
 
 def shares(answer: Answer, outcomes: tuple[StepOutcome, ...], paths: GpuPaths) -> Iterator[tuple[str, float]]:
@@ -64,7 +63,7 @@ def shares(answer: Answer, outcomes: tuple[StepOutcome, ...], paths: GpuPaths) -
     for outcome in outcomes:
         step = outcome.step
         for pair in step.pairs if step.purpose == "bandwidth" else ():
-            expected = expected_of_pair(pair, step.size_bytes, paths, configured=None, backend="simulated")
+            expected = expected_of_pair(pair, step.size_bytes, paths)
             seconds = outcome.seconds[pair[1]]
             assert expected is not None
             assert seconds is not None

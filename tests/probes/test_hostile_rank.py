@@ -14,7 +14,7 @@ from commwatch.probes.plan import Failed
 from probes.cycles import cycle_plan, deadlines, failure, run
 
 GARBLED = "the rank wrote something that is no event"
-GOOD = {"timings": [[0.001], [0.01]], "first_call_seconds": 0.1, "torch_version": "2.13.0+cu126"}
+GOOD = {"timings": [[0.001], [0.01]], "torch_version": "2.13.0+cu126"}
 
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -42,14 +42,13 @@ SCRIPTS = [
             {"timings": [[0.0], [0.01]]},
             {"timings": [[1e7], [0.01]]},
             {"timings": [["fast"], [0.01]]},
-            {"first_call_seconds": -1.0},
             {"nccl_version": '2.27.5" } 1\nup 0'},
             {"nccl_version": "9" * 65},
             {"torch_version": "made up"},
         )
     ),
     # A rank may say four things, each of a closed form; nothing else is understood, or run.
-    said('{"type":"result","result":{"timings":[[1e999],[1]],"first_call_seconds":1}}'),
+    said('{"type":"result","result":{"timings":[[1e999],[1]]}}'),
     said('{"type":"phase","phase":"own"}'),
     said('{"type":"gate","gate":"1"}'),
     said('{"type":"error","reason":"own","detail":""}'),

@@ -10,11 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from commwatch.probes.gate.decision import SchedulerAnswer
-from commwatch.probes.gate.kubelet import Allocation, Report, ask_kubelet, judge, read_kubelet
+from commwatch.probes.gate.kubelet import ask_kubelet, read_kubelet
 from probes.kubelet_stand_in import claim, devices, kubelet, pod
 from support.waiting import PATIENCE_SECONDS
 
@@ -23,7 +22,7 @@ GPU_POD = pod("train", devices("nvidia.com/gpu", "GPU-1", "GPU-2"))
 FIRST_KUBELETS = "/v1alpha1.PodResourcesLister/List"
 
 
-def ask(path: Path, answer: Callable[[], bytes], deadline: float = 10.0, **how: str) -> Report:
+def ask(path: Path, answer: Callable[[], bytes], deadline: float = 10.0, **how: str) -> SchedulerAnswer:
     """Ask a stand-in from this process."""
     with kubelet(path, answer, **how):
         return read_kubelet(str(path), deadline)
@@ -51,7 +50,7 @@ def ask(path: Path, answer: Callable[[], bytes], deadline: float = 10.0, **how: 
 )  # fmt: skip
 def test_devices_of_pods(tmp_path: Path, pods: bytes, expected: SchedulerAnswer) -> None:
     """A node is busy with a GPU, a part of one, or a claim that is or may be one; other devices do not matter."""
-    assert judge(ask(tmp_path / "k.sock", lambda: pods)) == expected
+    assert ask(tmp_path / "k.sock", lambda: pods) == expected
 
 
 def test_a_child_asks(tmp_path: Path) -> None:
@@ -80,10 +79,10 @@ def test_a_kubelet_that_does_not_say_it_is_no_free_node(
     tmp_path: Path, answer: Callable[[], bytes], how: dict[str, Any], words: str
 ) -> None:
     """Its own words reach the operator."""
-    report = ask(tmp_path / "k.sock", answer, **how)
+    found = ask(tmp_path / "k.sock", answer, **how)
 
-    assert words in report.problem
-    assert judge(report).state == "unknown"
+    assert words in found.detail
+    assert found.state == "unknown"
 
 
 def test_a_kubelet_that_hangs(tmp_path: Path) -> None:
@@ -95,10 +94,11 @@ def test_a_kubelet_that_hangs(tmp_path: Path) -> None:
         return b""
 
     with kubelet(tmp_path / "k.sock", answer):
-        report = read_kubelet(str(tmp_path / "k.sock"), 0.5)
+        found = read_kubelet(str(tmp_path / "k.sock"), 0.5)
         released.set()
 
-    assert "gave no answer" in report.problem
+    assert found.state == "unknown"
+    assert "gave no answer" in found.detail
 
 
 def test_what_cannot_be_asked_is_said_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,13 +111,13 @@ def test_what_cannot_be_asked_is_said_with_what_to_do(tmp_path: Path, monkeypatc
         def connect(self, address: object) -> None:
             raise PermissionError(13, "Permission denied")
 
-    assert "set probes.kubelet_socket" in read_kubelet(str(tmp_path / "none.sock"), 5.0).problem
-    assert "see that the kubelet runs" in read_kubelet(str(left), 5.0).problem
+    assert "set probes.kubelet_socket" in read_kubelet(str(tmp_path / "none.sock"), 5.0).detail
+    assert "see that the kubelet runs" in read_kubelet(str(left), 5.0).detail
     with monkeypatch.context() as patched:
         patched.setattr("commwatch.probes.gate.kubelet.socket.socket", Refusing)
-        assert "run as root" in read_kubelet(str(left), 5.0).problem
+        assert "run as root" in read_kubelet(str(left), 5.0).detail
     monkeypatch.setitem(sys.modules, "grpc", None)
-    assert "install commwatch[kubernetes]" in read_kubelet(str(left), 5.0).problem
+    assert "install commwatch[kubernetes]" in read_kubelet(str(left), 5.0).detail
 
 
 def test_a_child_that_fails_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,10 +130,3 @@ def test_a_child_that_fails_is_no_answer(tmp_path: Path, monkeypatch: pytest.Mon
     answer = asyncio.run(ask_kubelet(tmp_path / "k.sock", 5.0))
 
     assert answer == ("unknown", "the kubelet cannot be asked: No module named commwatch")
-
-
-def test_reports_travel_as_json() -> None:
-    """What the child prints is what the daemon reads."""
-    report = Report((Allocation("default/dra", "claim one", ("gpu.nvidia.com",), is_claim=True),), "")
-
-    assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report

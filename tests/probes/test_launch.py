@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from commwatch.probes.cycle.launch import Cycle, EmptyPlanError, Launcher
+from commwatch.probes.cycle.launch import Cycle, Launcher
 from commwatch.probes.cycle.lock import ProbeLock
 from commwatch.probes.cycle.process import RankProcess
 from commwatch.probes.plan import CycleResult, Measured, Skipped
@@ -42,7 +42,6 @@ def test_good_cycle_gives_each_ranks_median(tmp_path: Path) -> None:
     latency, bandwidth = result.outcomes
     assert latency.seconds == pytest.approx((0.001, 0.003))
     assert bandwidth.seconds == pytest.approx((0.01, 0.03))
-    assert bandwidth.slowest_rank == 1
     assert bandwidth.slowest_seconds == pytest.approx(0.03)
     assert result.nccl_version == "2.27.5"
     assert (phases[0], phases[-1]) == ("start", "done")
@@ -71,7 +70,7 @@ def test_every_phase_is_told_in_order_however_fast_the_ranks_are(tmp_path: Path)
 )
 def test_a_plan_with_nothing_to_run_is_refused(tmp_path: Path, nothing: dict[str, Any]) -> None:
     """No rank, no step, or no GPU for NCCL: nothing is started, and the error says which probe it is."""
-    with pytest.raises(EmptyPlanError, match="probe all_reduce has nothing to run"):
+    with pytest.raises(ValueError, match="probe all_reduce has nothing to run"):
         run(scripted(tmp_path), cycle_plan(**nothing))
 
 

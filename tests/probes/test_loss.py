@@ -12,7 +12,7 @@ import pytest
 from commwatch.probes.results.expected import Expected
 from commwatch.probes.results.history import ProbeHistory
 from commwatch.probes.results.record import ProbeRecord
-from probes.recorded import FIRM, GPUS, LIMITS, Probe, probe_of
+from probes.recorded import FIRM, GPUS, LIMITS, Foreseen, Probe, probe_of
 from probes.results import MIB, measured, plan_of
 from probes.test_expected import switched, two_switches
 from support.passes import in_one_pass
@@ -239,7 +239,8 @@ class Small:
         self.now += 900
         result = measured(self.plan, self.now, (latency, bandwidth))
         known = {} if expected is None else {1: expected}
-        self.record.apply(result, known, GPUS[: self.plan.ranks], self.now, self.paths)
+        planned = Foreseen(self.plan, GPUS[: self.plan.ranks], paths=self.paths, expectations=known)
+        self.record.take(result, self.now, planned)
 
     def cycles_to_ticket(self, latency: float, most: int = 10) -> int | None:
         for cycle in range(1, most + 1):

@@ -10,15 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.config.settings import Config, Paths, Probes
 from commwatch.node.gpus_now import GpusNow
 from commwatch.node.store import Store
-from commwatch.probes.gate.decision import Gate, SchedulerFacts
 from commwatch.probes.gate.hold import HoldFile
-from commwatch.probes.gate.watch import Halt, NodeWatch, job_cgroup_root, session_of
-from commwatch.probes.rank_plan import Backend
+from commwatch.probes.gate.watch import Halt, NodeWatch, session_of
 from commwatch_exporters.snapshot import Block, Layout
-from support.passes import in_one_pass
 
 GPUS = (("0", "0000:17:00.0"), ("1", "0000:3d:00.0"))
 OURS = frozenset({501, 502})
@@ -178,25 +174,6 @@ def test_a_cycle_without_gpus_asks_none(node: Node) -> None:
 
     node.hold.hold(5.0, NOW)
     assert look(watch) is not None
-
-
-@in_one_pass(
-    "gate, backend, facts, looks",
-    [
-        ("auto", "nccl", SchedulerFacts(slurmd=True), True),
-        ("auto", "gloo", SchedulerFacts(slurmd=True), True),
-        ("auto", "nccl", SchedulerFacts(), False),
-        ("slurm", "nccl", SchedulerFacts(), True),
-        ("idle", "nccl", SchedulerFacts(slurmd=True), False),
-        ("auto", "simulated", SchedulerFacts(slurmd=True), False),
-        ("slurm", "nccl", SchedulerFacts(slurmd=True, ignored=True), False),
-    ],
-)
-def test_where_slurm_has_a_say(gate: Gate, backend: Backend, facts: SchedulerFacts, looks: bool) -> None:
-    """As at the gate; inside a job of one's own it is left out."""
-    settings = Config(paths=Paths(sysfs="/sys"), probes=Probes(gate=gate))
-
-    assert job_cgroup_root(settings, backend, facts) == (Path("/sys/fs/cgroup") if looks else None)
 
 
 def test_sessions_of_real_processes() -> None:

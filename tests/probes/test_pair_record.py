@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +12,12 @@ import pytest
 
 from commwatch.node.gpus_now import ProbeGpu
 from commwatch.node.topology.pair_matrix import PairEndpoint
-from commwatch.node.topology.ways import Direction, Element, PairWay, Parts, Passage
-from commwatch.probes.node import Prospect
+from commwatch.node.topology.ways import Cell, Direction, Element, PairWay, Parts, Passage
 from commwatch.probes.plan import CyclePlan, Failed, Measured, Skipped, Yielded
-from commwatch.probes.rank_plan import Step
+from commwatch.probes.prospect import Prospect
+from commwatch.probes.rank_plan import SimulatedNodePlan, Step
 from commwatch.probes.results.expected import Expected
-from commwatch.probes.results.pair_record import (
-    Cell,
-    PairHistory,
-    PairRecord,
-    PairSurroundings,
-    endpoints_of,
-    load_matrices,
-    matrix_of,
-)
+from commwatch.probes.results.pair_record import PairHistory, PairRecord, load_matrices, matrix_of
 from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Layout, Value
 from probes.recorded import LIMITS, probe_of
@@ -99,15 +91,33 @@ def way(source: int, target: int) -> PairWay:
 
 
 CELLS = tuple((source, target) for source in range(4) for target in range(4) if source != target)
-AROUND = PairSurroundings(
-    endpoints=tuple(
-        PairEndpoint(label=str(one), device=f"GPU-{one}", pci_address=f"0000:{one}7:00.0") for one in range(4)
-    ),
-    labels=dict.fromkeys(CELLS, "NV18"),
-    expected=dict.fromkeys(CELLS, Expected(12e9, "model", "for the test")),
-    parts=Parts({cell: way(*cell) for cell in CELLS}, ("GPU0", "GPU1", "GPU2", "GPU3")),
-    simulated_node="h100x4",
-)
+GPUS = tuple(ProbeGpu(one, f"GPU-{one}", f"0000:{one}7:00.0", "") for one in range(4))
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen(Prospect):
+    """A cycle over ways that the test makes up."""
+
+    expectations: Mapping[Cell, Expected] = field(
+        default_factory=lambda: dict.fromkeys(CELLS, Expected(12e9, "model", "for the test"))
+    )
+
+    @property
+    def expected_of_pairs(self) -> dict[Cell, Expected]:
+        return dict(self.expectations)
+
+    @property
+    def path_classes(self) -> dict[Cell, str]:
+        return dict.fromkeys(CELLS, "NV18")
+
+    @property
+    def parts(self) -> Parts:
+        return Parts({cell: way(*cell) for cell in CELLS}, ("GPU0", "GPU1", "GPU2", "GPU3"))
+
+
+def foreseen(gpus: tuple[ProbeGpu, ...] = GPUS, **changes: Any) -> Foreseen:
+    simulation = SimulatedNodePlan(preset="h100x4", faults_file=None, started_at=0.0)
+    return Foreseen(plan(simulation=simulation), gpus, **changes)
 
 
 class Probe:
@@ -121,12 +131,12 @@ class Probe:
         self,
         slow: Callable[[Cell], float] = healthy,
         after: float = INTERVAL,
-        around: PairSurroundings = AROUND,
+        around: Prospect | None = None,
         nccl_version: str = "2.27.5",
     ) -> list[str]:
         """The parts that are named after another cycle."""
         self.now += after
-        self.record.apply_pairs(result(self.now, slow, nccl_version), around, self.now)
+        self.record.take(result(self.now, slow, nccl_version), self.now, around or foreseen())
         return [one.element for one in self.record.suspects(self.now)]
 
     def series(self, after: float = 0.0) -> dict[tuple[str, ...], Value]:
@@ -142,7 +152,7 @@ def test_every_number_comes_from_the_clock_that_counts() -> None:
     def named(cell: Cell) -> float:
         return 1 + cell[0] / 10 + cell[1] / 100
 
-    matrix = matrix_of(result(5.0, named), plan(), AROUND)
+    matrix = matrix_of(result(5.0, named), foreseen())
 
     assert [(cell.source, cell.destination) for cell in matrix.cells] == sorted(CELLS)
     for cell in matrix.cells:
@@ -169,7 +179,7 @@ def test_the_conditions_say_where_the_expected_values_come_from(
 ) -> None:  # fmt: skip
     """Of all pairs together: what one of them has from a model, all have."""
     probe = Probe()
-    probe.take(around=replace(AROUND, expected=expected))
+    probe.take(around=foreseen(expectations=expected))
 
     [labels] = [labels for name, *labels in probe.series() if name == "probe_info"]
     assert labels[-1] == source
@@ -179,8 +189,7 @@ def test_what_was_not_measured_is_absent() -> None:
     """A pair that no step had is not in the matrix; a step that was left out leaves None; so does no expectation."""
     whole = result(5.0)
     some = tuple(one for one in whole.outcomes[:5] if not one.step.both_ways)
-    bare = PairSurroundings(endpoints=AROUND.endpoints)
-    matrix = matrix_of(msgspec.structs.replace(whole, outcomes=some), plan(), bare)
+    matrix = matrix_of(msgspec.structs.replace(whole, outcomes=some), Prospect(plan(), GPUS))
 
     assert {(cell.source, cell.destination) for cell in matrix.cells} == {(0, 3), (3, 0), (1, 2), (2, 1)}
     assert {cell.both_ways_bandwidth for cell in matrix.cells} == {None}
@@ -302,7 +311,7 @@ def test_a_damaged_history_is_set_aside(damage: tuple[str, str], tmp_path: Path)
     assert [one.name.split("-")[1] for one in tmp_path.iterdir()] == ["pairs.damaged"]
 
 
-OTHER_CARD = PairEndpoint(label="0", device="GPU-new", pci_address="0000:07:00.0")
+OTHER_CARD = ProbeGpu(0, "GPU-new", "0000:07:00.0", "")
 
 
 @in_one_pass(
@@ -313,7 +322,7 @@ OTHER_CARD = PairEndpoint(label="0", device="GPU-new", pci_address="0000:07:00.0
         ({"after": OLDEST - INTERVAL + 1}, [[], [], []]),
         # Another NCCL version, or another card in the slot, begins again.
         ({"nccl_version": "2.29.1"}, [[], [], ["GPU3"]]),
-        ({"around": replace(AROUND, endpoints=(OTHER_CARD, *AROUND.endpoints[1:]))}, [[], [], ["GPU3"]]),
+        ({"around": foreseen((OTHER_CARD, *GPUS[1:]))}, [[], [], ["GPU3"]]),
     ],
 )
 def test_only_current_matrices_of_one_series_are_in_a_row(third: dict[str, Any], named: list[list[str]]) -> None:
@@ -336,7 +345,7 @@ def test_cycles_without_a_result_leave_the_row_as_it_is() -> None:
         Yielded(reason="process_appeared", **end),  # type: ignore[arg-type]
         Failed(reason="measure_timeout", **end),  # type: ignore[arg-type]
     ):
-        probe.record.apply_pairs(other, AROUND, probe.now)
+        probe.record.take(other, probe.now, foreseen())
 
     shown = probe.series()
     assert ("suspect_ratio", "gpu", "GPU3") in shown
@@ -367,7 +376,7 @@ def test_times_of_shared_gpus_are_no_matrix() -> None:
 def test_ranks_of_a_host_have_a_matrix_and_no_suspect() -> None:
     """gloo's ranks are processes of one machine: nothing of a fabric is between them."""
     probe = Probe(backend="gloo", devices=())
-    around = PairSurroundings(endpoints=endpoints_of(Prospect(plan(backend="gloo", devices=()), ())))
+    around = Prospect(plan(backend="gloo", devices=()))
     assert [probe.take(gpu3_slow, around=around) for _ in range(4)] == [[]] * 4
     assert probe.series()["pair_bandwidth_bytes_per_second", "0", "1", "gloo"] == pytest.approx(MIB / 1e-4)
     assert not [key for key in probe.series() if key[0] == "pair_bandwidth_ratio"]
@@ -378,7 +387,7 @@ def test_the_ends_are_the_gpus_by_rank() -> None:
     """Label, UUID, address and model."""
     gpu = ProbeGpu(3, "GPU-x", "0000:5d:00.0", "NVIDIA H100")
     expected = PairEndpoint(label="3", device="GPU-x", pci_address="0000:5d:00.0", name="NVIDIA H100")
-    assert endpoints_of(Prospect(plan(), (gpu,))) == (expected,)
+    assert Prospect(plan(), (gpu,)).endpoints == (expected,)
 
 
 def test_commands_read_the_matrices_that_a_daemon_kept(tmp_path: Path) -> None:
@@ -432,4 +441,4 @@ def test_pairs_beside_a_collective_that_differ_from_the_matrix_outdate_it(
         found = probe.take(matrices)
     assert found == named
 
-    assert probe.record.is_outdated_by(beside(probe.now + 60, now, turn), AROUND, probe.now + 60) == is_outdated
+    assert probe.record.is_outdated_by(beside(probe.now + 60, now, turn), foreseen(), probe.now + 60) == is_outdated

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from commwatch.probes.plan import Skipped, Yielded
+from commwatch.probes.prospect import Prospect
 from commwatch.probes.rank_plan import FailureReason
 from commwatch.probes.results.history import ProbeHistory
 from commwatch.probes.results.record import LatencyCourse
@@ -153,8 +154,8 @@ def test_skips_and_yields_leave_a_streak_and_good_results_end_it() -> None:
     attempts = probe.value("attempts_total")
 
     yielded = Yielded(finished_at=probe.now, reason="process_appeared", detail="", occupied_seconds=1.0)
-    probe.record.apply(yielded, {}, (), probe.now)
-    probe.record.apply(Skipped(finished_at=probe.now, reason="no_gpu_backend", detail=""), {}, (), probe.now)
+    probe.record.take(yielded, probe.now)
+    probe.record.take(Skipped(finished_at=probe.now, reason="no_gpu_backend", detail=""), probe.now)
     probe.record.skip("gpu_busy")
 
     assert probe.value("latency_spike_streak") == 1
@@ -243,7 +244,7 @@ def test_other_gpus_begin_anew_and_a_swapped_card_does_not() -> None:
 
     probe.now += 900
     result = measured(probe.plan, probe.now, (1e-3, 1e-2))
-    probe.record.apply(result, {}, GPUS[2:4], probe.now)
+    probe.record.take(result, probe.now, Prospect(probe.plan, GPUS[2:4]))
 
     assert len(probe.record.history.courses["latency"].good) == 1
 
@@ -264,13 +265,11 @@ def test_a_plan_without_gpus_forgets_nothing() -> None:
 
 
 def test_a_name_keeps_its_backend_for_life() -> None:
-    """A probe whose name stands for another backend is refused, and keeps its label."""
+    """A probe whose name stands for another backend keeps its label; the gate refuses its cycles."""
     stored = Probe().baseline().record.history
     probe = Probe(plan_of(backend="gloo"), history=stored)
 
     assert probe.record.other_backend == "simulated"
-    with pytest.raises(ValueError, match="stands for results of simulated"):
-        probe.result()
     probe.record.skip("backend_changed")
     assert probe.value("skips_total", "backend_changed") == 1
     assert all(labels[1] == "simulated" for _, labels, _ in probe.record.readings(probe.now))

@@ -129,8 +129,12 @@ def test_copies_are_shown_for_each_gpu_and_direction() -> None:
     probe.steps(1.25e-3, 1e-3, 2e-3, 1.5e-3, expected={0: wide, 1: wide, 2: narrow, 3: narrow})
 
     series = probe.series()
-    assert series[("copy_bandwidth_bytes_per_second", *GPUS[1], "device_to_host")] == pytest.approx(MIB / 1.5e-3)
-    assert series[("copy_expected_bandwidth_bytes_per_second", *GPUS[0], "host_to_device")] == pytest.approx(MIB / 1e-3)
+    assert series[("copy_bandwidth_bytes_per_second", "1", GPUS[1].pci_bus_id, "device_to_host")] == pytest.approx(
+        MIB / 1.5e-3
+    )
+    assert series[
+        ("copy_expected_bandwidth_bytes_per_second", "0", GPUS[0].pci_bus_id, "host_to_device")
+    ] == pytest.approx(MIB / 1e-3)
     assert len([key for key in series if key[0] == "copy_bandwidth_bytes_per_second"]) == 4
     assert series["bandwidth_utilization_ratio",] == pytest.approx(0.8)
     assert series["last_bus_bandwidth_bytes_per_second",] == pytest.approx(MIB / 1.25e-3)
@@ -147,7 +151,7 @@ def test_copies_of_which_nothing_is_expected_have_no_expected_series_value() -> 
     series = probe.series()
     assert series["last_bus_bandwidth_bytes_per_second",] == pytest.approx(MIB / 4e-3)
     assert series["bandwidth_utilization_ratio",] is None
-    assert series[("copy_expected_bandwidth_bytes_per_second", *GPUS[0], "device_to_host")] is None
+    assert series[("copy_expected_bandwidth_bytes_per_second", "0", GPUS[0].pci_bus_id, "device_to_host")] is None
     assert series["rank_balance_ratio",] is None
 
 
@@ -318,7 +322,7 @@ def test_occupancy_is_gpus_times_the_life_of_the_ranks() -> None:
     probe.result()
     probe.failure("crashed")
     yielded = Yielded(finished_at=probe.now, reason="requested", detail="", occupied_seconds=1.0)
-    probe.record.apply(yielded, {}, (), probe.now)
+    probe.record.take(yielded, probe.now)
 
     assert probe.value("gpu_occupied_seconds_total") == pytest.approx(2 * (5.0 + 5.0 + 1.0))
     assert [cycle.gpu_seconds for cycle in probe.record.history.occupied] == [10.0, 10.0, 2.0]

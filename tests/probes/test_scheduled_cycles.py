@@ -18,7 +18,8 @@ from commwatch.node import gpus_now
 from commwatch.node.gpus_now import GPU_COLLECTORS, GpusNow
 from commwatch.node.starvation import Starvation
 from commwatch.probes import node as probe_node
-from commwatch.probes.plan import Collective, Measure
+from commwatch.probes.plan import Measure
+from commwatch.probes.rank_plan import Collective
 from commwatch.probes.results.history import ProbeHistory
 from commwatch.service.probing import Probing
 from commwatch.state.directory import StateDirectory

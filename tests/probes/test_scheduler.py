@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import pytest
 
 from commwatch.config.settings import Duration, Probes
-from commwatch.probes.gate.decision import Gate
 from commwatch.probes.gate.schedulers import Daemons, find_daemons, initial_pid_namespace, scheduler_facts
+
+Gate: TypeAlias = Literal["auto", "slurm", "kubernetes", "idle", "off"]
 
 
 def processes(procfs: Path, *names: str) -> Path:

@@ -16,8 +16,8 @@ import pytest
 
 from commwatch.config import settings
 from commwatch.probes.cycle.launch import Launcher
-from commwatch.probes.plan import Collective, CyclePlan, Measure, Measured
-from commwatch.probes.rank_plan import Step
+from commwatch.probes.plan import CyclePlan, Measure, Measured
+from commwatch.probes.rank_plan import Collective, Step
 from commwatch.probes.workload import plan_cycle
 from probes.cycles import PROCFS, all_quiet
 from support.waiting import PATIENCE_SECONDS

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from commwatch.probes.cycle.outcome import Problem, Timeout, failed, failure_of, measured, stuck_problem
+from commwatch.probes.cycle.process import RankProcess
 from commwatch.probes.plan import CyclePlan, Failed, NcclNotes
 from commwatch.probes.rank_plan import ErrorEvent, FailureReason, Phase, Purpose, RankResult, Step
 from probes.cycles import cycle_plan
 from support.passes import in_one_pass
 
 
-@dataclass
-class RankEnd:
-    """A rank after its cycle."""
+class RankEnd(RankProcess):
+    """A rank after its cycle, without a process."""
 
-    rank: int
-    pid: int = 0
-    phase: Phase = "measure"
-    gate: int = 1
-    result: RankResult | None = None
-    error: ErrorEvent | None = None
-    own_status: int | None = None
-    words: str = ""
+    def __init__(
+        self, rank: int, pid: int = 0, phase: Phase = "measure", *, result: RankResult | None = None,
+        error: ErrorEvent | None = None, own_status: int | None = None, words: str = "",
+    ) -> None:  # fmt: skip
+        self.rank, self.phase, self.gate, self.result = rank, phase, 1, result
+        self.error, self.own_status, self._pid, self._words = error, own_status, pid, words
+
+    @property
+    def pid(self) -> int:
+        return self._pid
 
     def last_words(self) -> str:
-        return self.words
+        return self._words
 
 
 def error(reason: FailureReason, detail: str = "lost its peer") -> ErrorEvent:
@@ -33,7 +33,7 @@ def error(reason: FailureReason, detail: str = "lost its peer") -> ErrorEvent:
 
 
 def result(*timings: tuple[float, ...]) -> RankResult:
-    return RankResult(timings=timings, first_call_seconds=0.1)
+    return RankResult(timings=timings)
 
 
 TIMEOUT = Timeout(1, "setup", 0, 60.0)
@@ -146,4 +146,4 @@ def test_only_the_clocks_that_count_give_times() -> None:
     outcomes = measured(plan, ranks, NcclNotes(), finished_at=1.0, occupied_seconds=2.0, setup_seconds=3.0).outcomes
 
     assert [outcome.seconds for outcome in outcomes] == [(None, 6.0, None), (2.0, None, None), (4.0, 8.5, None)]
-    assert (outcomes[2].slowest_rank, outcomes[2].slowest_seconds) == (1, 8.5)
+    assert outcomes[2].slowest_seconds == 8.5

@@ -15,8 +15,8 @@ import pytest
 
 from commwatch.config import settings
 from commwatch.probes.cycle.launch import Launcher
-from commwatch.probes.plan import Collective, Failed, Measured, Skipped
-from commwatch.probes.rank_plan import RankResult
+from commwatch.probes.plan import Failed, Measured, Skipped
+from commwatch.probes.rank_plan import Collective, RankResult
 from commwatch.probes.workload import plan_cycle
 from probes import test_torch
 from probes.cycles import PROCFS, all_quiet
@@ -40,7 +40,6 @@ def test_three_ranks_measure_everything(tmp_path: Path) -> None:
     for rank, result in enumerate(results):
         assert [bool(timings) for timings in result.timings] == [rank in step.members for step in plan.steps]
         assert all(1e-7 < seconds < 1.0 for timings in result.timings for seconds in timings)
-        assert 0.0 < result.first_call_seconds < 10.0
         assert (result.torch_version.split("+")[0], result.nccl_version) == (torch_version().split("+")[0], "")
 
 

@@ -404,7 +404,7 @@ def test_a_probe_takes_on_the_recorded_parts_as_long_as_on_those_of_the_node(
 def test_probes_say_why_they_do_not_run_on_a_recording_without_a_file_of_faults(tmp_path: Path) -> None:
     """Nobody ran a collective when it was recorded."""
     plan = plan_cycle("all_reduce", Probe(measure="all_reduce"), Probes(), backend="simulated", devices=("a", "b"))
-    skip = decide("auto", plan, GateFacts(enabled=False, is_recording=True))
+    skip = decide(plan, GateFacts(enabled=False, is_recording=True))
     assert skip is not None
     assert skip.detail.startswith("a recording has no collectives; with --simulate.faults FILE, which may be empty,")
 

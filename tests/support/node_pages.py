@@ -5,7 +5,8 @@ from __future__ import annotations
 from commwatch.findings.finding import Component
 from commwatch.findings.score.records import Loss, Part, PartName, Score
 from commwatch.findings.verdict import Verdict
-from commwatch.probes.results.records import ProbeStatus, Trend
+from commwatch.probes.results.record import LatencyCourse
+from commwatch.probes.results.records import ProbeStatus
 from commwatch.views.heatmap.grid import View
 from commwatch.views.node_page.records import (
     CollectorStatus,
@@ -161,12 +162,12 @@ def pairs(*, faulty: bool = False, count: int = 8) -> View:
 def _probes(*, faulty: bool) -> list[ProbeStatus]:
     usual = [18.1e-6, 18.4e-6, 17.9e-6, 18.2e-6, 18.6e-6, 18.0e-6, 18.3e-6] * 3
     spikes = [31.0e-6, 42.0e-6, 38.5e-6] if faulty else [18.2e-6] * 3
-    course = Trend((*usual, *spikes), 18.2e-6, 27.3e-6, "last 24 latencies: 17.9 µs to 42 µs, 3 above the limit")
+    course = LatencyCourse((*usual, *spikes), 18.2e-6, 27.3e-6)
     ended = "failed: setup_timeout (rank 5 did not answer)" if faulty else "latency 18.2 µs, bus bandwidth 358 GB/s"
     return [
-        ProbeStatus("all_reduce", "nccl", ended, 95.0, 804.0, "", "18.2 µs, limit 27.3 µs", course, faulty),
+        ProbeStatus("all_reduce", "nccl", ended, 95.0, 804.0, "", course, faulty),
         ProbeStatus("all_to_all", "nccl", "latency 24.1 µs, bus bandwidth 301 GB/s", 310.0, 590.0,
-                    "busy: GPU2 runs a process", "24 µs, limit 36 µs", course),
+                    "busy: GPU2 runs a process", course),
         ProbeStatus("host_copy", "nccl", "slowest GPU 1 host to device: 26.1 GB/s", 2000.0, 1600.0),
         ProbeStatus("pairs", "nccl", "", None, 43_000.0, "slurm: a job is on the node"),
     ]  # fmt: skip

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from types import TracebackType
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 import pytest
 
+from commwatch.config.settings import Config
 from commwatch.config.simulated import SimulationPlan
 from commwatch.node.gpus_now import GpusNow
 from commwatch.node.run import Collector
@@ -18,7 +19,6 @@ from commwatch.probes.by_hand.node import NodeByHand
 from commwatch.probes.gate.decision import GateFacts, SchedulerFacts
 from commwatch.probes.node import ProbeNode
 from commwatch.probes.plan import CyclePlan, CycleResult
-from commwatch.probes.rank_plan import SimulatedNodePlan
 
 CYCLE_SECONDS = 5.0
 """That pass while a cycle runs."""
@@ -45,25 +45,17 @@ def probe_by_hand(node: Rehearsed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the commands that probe find this node, as its collectors read it last, and its ranks."""
 
     class Node(NodeByHand):
-        async def __aenter__(self) -> NodeByHand:
-            self._store, self.driver = node.store, True
-            self.simulation = SimulatedNodePlan(preset=node.preset, faults_file=None, started_at=node.booted_at)
+        def __init__(self, config: Config) -> None:
             plan = SimulationPlan(node.preset, "", node.booted_at, *node.roots)
-            self.probes = ProbeNode(self._config, node.store, self._state, plan, self)
+            super().__init__(config, plan)
+            self.probes = ProbeNode(config, node.store, self._state, plan, self)
             monkeypatch.setattr(self.probes.launcher, "run", run)
-            self._topology = await self.probes.read_topology() or Topology()
-            return self
-
-        async def __aexit__(
-            self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-        ) -> None:
-            """Nothing was opened."""
 
         async def facts(
             self, plan: CyclePlan, wanted: tuple[int, ...] = (), *, ignore_scheduler: bool = False
         ) -> GateFacts:  # fmt: skip
             return GateFacts(
-                no_torch="", initial_pid_namespace=True, scheduler=SchedulerFacts(ignored=True),
+                no_torch="", initial_pid_namespace=True, scheduler=SchedulerFacts(),
                 gpus=GpusNow(node.store).facts(float("-inf")),
             )  # fmt: skip
 
@@ -73,4 +65,10 @@ def probe_by_hand(node: Rehearsed, monkeypatch: pytest.MonkeyPatch) -> None:
             one.last_reading = node.time if one.last_reading is not None else None
         return node.outcome(plan)
 
-    monkeypatch.setattr(cycles, "NodeByHand", Node)
+    @asynccontextmanager
+    async def rehearsed(config: Config) -> AsyncIterator[NodeByHand]:
+        here = Node(config)
+        here.topology = await here.probes.read_topology() or Topology()
+        yield here
+
+    monkeypatch.setattr(cycles, "node_by_hand", rehearsed)

@@ -10,7 +10,7 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -346,17 +346,19 @@ class SimulatedDaemon:
         node = probing._node
         facts = node.facts
 
-        async def look() -> Any:
+        look_twice = node._view.look_twice
+
+        async def look(read: Callable[[], Awaitable[None]], _: Callable[[], float]) -> Any:
             async def no_wait(seconds: float) -> None:
                 """The node does not change meanwhile."""
 
-            return await node._view.look_twice(node._read.read_gpus, lambda: self.time, no_wait)
+            return await look_twice(read, lambda: self.time, no_wait)
 
         async def run(plan: CyclePlan, *_: Any) -> CycleResult:
             return self.outcome(plan)
 
         read_sysfs_here(patched)
-        patched.setattr(node, "busy_test", look)
+        patched.setattr(node._view, "look_twice", look)
         patched.setattr(
             node, "facts", lambda *a, **named: replace(facts(*a, **named), no_torch="", initial_pid_namespace=True)
         )

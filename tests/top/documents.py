@@ -17,7 +17,7 @@ from commwatch.findings.api_documents import (
     SnapshotDocument,
 )
 from commwatch.probes.plan import Skipped
-from commwatch.probes.results.records import Known, ProbeStatus, status_of
+from commwatch.probes.results.records import ProbeStatus, status_of
 from commwatch.views.top.frame import Documents
 from commwatch_exporters.catalogue import CATALOGUE
 from support.simulated_daemon import SimulatedDaemon, rehearsed
@@ -65,8 +65,14 @@ def _documents(daemon: SimulatedDaemon) -> Documents:
 
 def _statuses(daemon: SimulatedDaemon, now: float) -> list[ProbeStatus]:
     next_run, skip = now + 720, Skipped(finished_at=now, reason="gpu_busy", detail=BUSY.partition(": ")[2])
-    known = {"all_reduce": Known(None, None, next_run), "pairs": Known(None, skip, now + 60)}
-    return [status_of(name, daemon.engine.probing._probes[name].record, known[name], now) for name in _PROBES]
+    known = {"all_reduce": (None, next_run), "pairs": (skip, now + 60)}
+    return [
+        status_of(
+            name, daemon.engine.probing._probes[name].record, now, result=None, skip=known[name][0],
+            next_run_at=known[name][1],
+        )
+        for name in _PROBES
+    ]  # fmt: skip
 
 
 def with_version(said: Documents, version: str) -> Documents:

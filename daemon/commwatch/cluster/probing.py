@@ -39,7 +39,7 @@ from commwatch.cluster.rails import Network, Rail, chosen_backend, rails_of, rea
 from commwatch.cluster.run_file import block_of_slurm, leaf_of_slurm
 from commwatch.cluster.store import Store
 from commwatch.config.settings import Config
-from commwatch.probes.by_hand.node import NodeByHand
+from commwatch.probes.by_hand.node import NodeByHand, node_by_hand
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.cycle.lock import LOCK_FILE, RunLock
 from commwatch.probes.gate.decision import decide
@@ -91,7 +91,7 @@ async def probe(
     begun, place = time.monotonic(), run.place
     lock = RunLock(state_path(config) / LOCK_FILE)
     try:
-        async with NodeByHand(config) as node, AsyncExitStack() as held:
+        async with node_by_hand(config) as node, AsyncExitStack() as held:
             network = await read_node(
                 run, progress, "reads interfaces and adapters of this node",
                 lambda: read_network(run.sysfs, run.procfs, run.variables, run.interface),
@@ -196,7 +196,7 @@ class Bench:
         backend = chosen_backend(
             asked.backend, simulated=node.simulation is not None, gpus=len(node.gpus), python=config.probes.python
         )
-        rails = rails_of(network, backend, asked.rails, node.gpus, node.topology())
+        rails = rails_of(network, backend, asked.rails, node.gpus, node.topology)
         bench = cls(config, node, backend, rails, lock, asked.wanted.pair_deadlines[backend])
         models = {one.name for one in node.gpus} if any(one.gpu for one in rails) else set()
         bench.prober = msgspec.structs.replace(
@@ -215,7 +215,7 @@ class Bench:
         own_job = any(one in run.variables for one in _IN_A_JOB)
         plan = self._plan(self._rails[0], self._meeting(self._rails[0], None))
         facts = await self._node.facts(plan, ignore_scheduler=asked.ignore_scheduler or own_job)
-        if skip := decide(config.probes.gate, plan, facts):
+        if skip := decide(plan, facts):
             return f"{skip.reason}: {skip.detail}"
         try:
             state_path(config).mkdir(parents=True, exist_ok=True, mode=0o750)

@@ -103,9 +103,9 @@ def _matrix(args: argparse.Namespace, config: Config) -> PairMatrix:
 def _fresh(args: argparse.Namespace, config: Config) -> PairMatrix:
     from commwatch.probes.by_hand.answer import notes_of
     from commwatch.probes.by_hand.cycles import run_cycles
-    from commwatch.probes.by_hand.pair_matrix import pair_probes
+    from commwatch.probes.by_hand.pair_matrix import of_measure
 
-    name, probe = next(iter(pair_probes(config).items()))
+    name, probe = next(iter(of_measure(config, "pairs").items()))
     (answer,) = run_cycles(config, {name: probe}, gpus=parse_gpus(args.gpus), ignore_scheduler=args.ignore_scheduler)
     if answer.pairs is None:
         reason = "; ".join(notes_of(answer)) or "it gave no pairs"

@@ -159,7 +159,7 @@ def _draw(file: Path, document: Document, *, quiet: bool) -> None:
 
 def _wanted(args: argparse.Namespace, config: Config) -> dict[str, Probe]:
     """The probes to run: those named, those of the shortcuts, else all."""
-    from commwatch.probes.by_hand.pair_matrix import of_measure, pair_probes
+    from commwatch.probes.by_hand.pair_matrix import of_measure
 
     defined = config.probes.definitions
     for name in args.names:
@@ -169,13 +169,13 @@ def _wanted(args: argparse.Namespace, config: Config) -> dict[str, Probe]:
     if args.sweep:
         from commwatch.probes.by_hand.sweep import sweep_probes
 
-        return sweep_probes(wanted or of_measure(config, Probe()))
+        return sweep_probes(wanted or of_measure(config, "all_reduce"))
     if args.pairs:
-        wanted |= pair_probes(config)
+        wanted |= of_measure(config, "pairs")
     if args.training:
-        wanted |= of_measure(config, Probe(measure="training"))
+        wanted |= of_measure(config, "training")
     if args.settings and not wanted and not args.scaling:
-        return of_measure(config, Probe())
+        return of_measure(config, "all_reduce")
     if args.scaling:
-        wanted |= of_measure(config, Probe(measure="scaling"))
+        wanted |= of_measure(config, "scaling")
     return wanted or dict(defined)

@@ -29,9 +29,9 @@ from commwatch.findings.score.score import score_of
 from commwatch.node.topology.pair_matrix import PairMatrix
 from commwatch.probes.by_hand.answer import Answer
 from commwatch.probes.by_hand.cycles import run_cycles
-from commwatch.probes.by_hand.pair_matrix import pair_probes
-from commwatch.probes.node import Prospect
+from commwatch.probes.by_hand.pair_matrix import of_measure
 from commwatch.probes.plan import CyclePlan, Failed, Measured, Skipped
+from commwatch.probes.prospect import Prospect
 from commwatch.probes.results.history import Conditions, ProbeHistory
 from commwatch.probes.results.pair_record import PairHistory, PairRecord
 from commwatch.probes.results.record import ProbeRecord, Reading
@@ -148,7 +148,7 @@ class Scan:
         course, result = self._courses[name], answer.result
         record, is_bad = course.record, False
         if isinstance(result, Measured | Failed):
-            record.take(result, prospect, time.time())
+            record.take(result, time.time(), prospect)
             is_bad = record.suspicious or answer.is_bad
             if isinstance(record, PairRecord):
                 is_bad = is_bad or answer.verdict == "below model" or bool(record.suspects(time.time()))
@@ -233,7 +233,7 @@ def _measured(
     config: Config, thresholds: Thresholds, scope: Scope
 ) -> tuple[Stress | None, tuple[FreshProbe, ...]]:  # fmt: skip
     scan, run = Scan(config, thresholds), None
-    probes = dict(config.probes.definitions) | pair_probes(config)
+    probes = dict(config.probes.definitions) | of_measure(config, "pairs")
     run_cycles(config, probes, gpus=scope.gpus, ignore_scheduler=scope.ignore_scheduler, follower=scan)
     if scope.stress is not None:
         run = run_stress(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -19,7 +18,7 @@ from commwatch.node.store import Store
 from commwatch.node.topology.build import build_topology
 from commwatch.node.topology.model import Topology
 from commwatch.node.topology.nvlink import stored_driver
-from commwatch.node.topology.reach import GpuPaths, gpu_paths
+from commwatch.node.topology.reach import gpu_paths
 from commwatch.node.topology.sysfs import SysfsFacts
 from commwatch.probes.cycle.environment import why_no_torch
 from commwatch.probes.cycle.launch import Launcher, Progress
@@ -27,11 +26,10 @@ from commwatch.probes.cycle.lock import LOCK_FILE, ProbeLock
 from commwatch.probes.gate.decision import GateFacts, SchedulerFacts, decide
 from commwatch.probes.gate.hold import HoldFile
 from commwatch.probes.gate.schedulers import initial_pid_namespace, scheduler_facts
-from commwatch.probes.gate.watch import NodeWatch, job_cgroup_root
+from commwatch.probes.gate.watch import NodeWatch
 from commwatch.probes.plan import CyclePlan, CycleResult
+from commwatch.probes.prospect import Prospect
 from commwatch.probes.rank_plan import SimulatedNodePlan
-from commwatch.probes.results.expected import Expected, expected_of_step
-from commwatch.probes.results.history import GpuName
 from commwatch.probes.workload import choose_backend, plan_cycle
 from commwatch.workers.by_hand import ask_sysfs
 from commwatch_exporters.node.model import NvLink, node_at
@@ -57,39 +55,11 @@ class ReadNode(Protocol):
         """How many processes of the readers hang in the driver."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prospect:
-    """A cycle as it would run on the GPUs that are here."""
-
-    plan: CyclePlan
-    gpus: tuple[ProbeGpu, ...]
-    """Those of the plan, by rank; empty without GPUs."""
-    topology: Topology | None = None
-    """None where it is not known."""
-    paths: GpuPaths | None = None
-    """Paths between the GPUs; None if they are not known."""
-
-    @property
-    def names(self) -> tuple[GpuName, ...]:
-        """Label values of the GPUs, by rank."""
-        return tuple(GpuName(str(gpu.index), gpu.pci_bus_id) for gpu in self.gpus)
-
-    def expected(self, probe: Probe) -> dict[int, Expected]:
-        """The expected results of the plan's steps, by their place, where an expectation exists."""
-        found = {
-            place: expected_of_step(
-                step, self.paths, configured=probe.expected_bandwidth, backend=self.plan.backend
-            )
-            for place, step in enumerate(self.plan.steps)
-        }  # fmt: skip
-        return {place: one for place, one in found.items() if one is not None}
-
-
 class Seen(NamedTuple):
     """GPUs and schedulers as the node was checked."""
 
     gpus: tuple[GpuFacts, ...] = ()
-    scheduler: SchedulerFacts = SchedulerFacts()
+    scheduler: SchedulerFacts | None = None
 
 
 def simulated_node(plan: SimulationPlan | None) -> SimulatedNodePlan | None:
@@ -175,7 +145,7 @@ class ProbeNode:
         here = {} if backend == "gloo" else {gpu.index: gpu for gpu in self.gpus}
         chosen = [here[index] for index in probe.gpus or here if index in here]
         paths = None
-        if topology is not None:
+        if topology is not None and chosen:
             paths = gpu_paths(topology, [gpu.pci_bus_id for gpu in chosen], self._expected_links())
         plan = plan_cycle(
             name,
@@ -186,65 +156,45 @@ class ProbeNode:
             simulation=simulated_node(self._simulation),
             shared_links=None if paths is None else paths.shared_links,
         )
-        return Prospect(plan, tuple(chosen[: plan.ranks]), topology, paths)
+        return Prospect(plan, tuple(chosen[: plan.ranks]), topology, paths, probe.expected_bandwidth)
 
     # --- whether the node is free ---
 
     async def inspect(self, plan: CyclePlan, *, ignore_scheduler: bool = False) -> Seen:
-        """Read GPUs and schedulers, as far as a cycle needs them; with GPUs this takes more than a second.
+        """Read every GPU, twice and a second apart, and ask the schedulers, as far as a cycle needs them.
 
         Args:
-            ignore_scheduler: the operator says that the node is theirs; no scheduler is asked.
+            ignore_scheduler: the operator says that the node is theirs; no scheduler is asked, nor about a simulated
+                node.
         """
-        gpus = () if plan.on_host else await self.busy_test()
-        if ignore_scheduler:
-            return Seen(gpus, SchedulerFacts(ignored=True))
-        if self._simulation is not None:  # no scheduler is asked about a simulated node
-            return Seen(gpus)
+        gpus = () if plan.on_host else await self._view.look_twice(self._read.read_gpus, time.monotonic)
+        if ignore_scheduler or self._simulation is not None:
+            return Seen(gpus, SchedulerFacts())
         return Seen(gpus, await scheduler_facts(self._settings.probes, self._procfs, self._sysfs))
 
-    async def busy_test(self) -> tuple[GpuFacts, ...]:
-        """The busy test: every GPU of the node, twice and a second apart."""
-        return await self._view.look_twice(self._read.read_gpus, time.monotonic)
-
-    def facts(
-        self,
-        wanted: Sequence[int] = (),
-        seen: Seen | None = None,
-        *,
-        maintenance: str = "",
-        starved: str = "",
-        other_backend: str = "",
-        within_budget: bool = True,
-    ) -> GateFacts:
-        """The facts for the gate's decision.
+    def facts(self, wanted: Sequence[int] = (), seen: Seen | None = None) -> GateFacts:
+        """The facts about the node for the gate's decision; its caller adds what it knows of the probe.
 
         Args:
             wanted: NVML indexes of the GPUs that the probe names; empty: none in particular.
             seen: the result of the check of the node; None: before that.
-            maintenance: reason of the one in force; empty without.
-            starved: see ``GateFacts``, as for the rest.
         """
         simulation = self._settings.simulation
         hold, readers = self._hold.read(), self._read.stuck_readers()
-        stuck = [f"rank process {one.pid}{one.device and f' on {one.device}'}" for one in self.launcher.stuck_ranks]
+        stuck = [f"rank process {pid}{device and f' on {device}'}" for pid, device in self.launcher.stuck.items()]
         if readers:
             stuck.append(f"{readers} process{'es' if readers > 1 else ''} of the driver's reader")
         here, (gpus, scheduler) = {gpu.index for gpu in self.gpus} if wanted else set(), seen or Seen()
         return GateFacts(
-            enabled=self._settings.probes.enabled,
+            enabled=self._settings.probes.enabled and self._settings.probes.gate != "off",
             is_recording=is_recording(simulation.preset) and not simulation.faults,
-            maintenance=maintenance,
-            starved=starved,
             hold_seconds=hold.left(time.time()) if hold else 0.0,
-            other_backend=other_backend,
             no_torch=why_no_torch(self._settings.probes.python),
             missing_gpus=tuple(index for index in wanted if index not in here),
             stuck=tuple(stuck),
             scheduler=scheduler,
             initial_pid_namespace=initial_pid_namespace(self._procfs),
             gpus=gpus,
-            within_budget=within_budget,
         )
 
     # --- the cycle ---
@@ -257,17 +207,18 @@ class ProbeNode:
             facts: gathered just now.
             progress: as of ``Launcher.run``.
         """
-        if skip := decide(self._settings.probes.gate, plan, facts):
+        if skip := decide(plan, facts):
             return skip.as_result(time.time())
         return await self.launcher.run(plan, self.watch(plan, facts.scheduler), progress)
 
-    def watch(self, plan: CyclePlan, scheduler: SchedulerFacts) -> NodeWatch:
-        """The watch over the node during a cycle; it begins now."""
+    def watch(self, plan: CyclePlan, scheduler: SchedulerFacts | None) -> NodeWatch:
+        """The watch over the node during a cycle; it begins now. Jobs of Slurm count if Slurm was asked."""
+        by_slurm = scheduler is not None and scheduler.slurm is not None
         return NodeWatch(
             self._hold,
             gpus=None if plan.on_host else self._view,
             read_processes=self._read.read_processes,
-            cgroups=job_cgroup_root(self._settings, plan.backend, scheduler),
+            cgroups=self._sysfs / "fs/cgroup" if by_slurm else None,
             procfs=self._procfs,
             now=time.time,
             monotonic=time.monotonic,

@@ -10,6 +10,7 @@ import msgspec
 
 from commwatch.probes.rank_plan import (
     Backend,
+    Collective,
     FailureReason,
     Meeting,
     Phase,
@@ -20,14 +21,8 @@ from commwatch.probes.rank_plan import (
     Step,
 )
 
-Collective: TypeAlias = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"]
-
 Measure: TypeAlias = Literal[
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "broadcast",
-    "all_to_all",
+    Collective,
     "pairs",  # send/recv of every ordered pair of ranks
     "host_copies",  # copies between each GPU and the host
     "scaling",  # all_reduce over the first 2, 4, 8, ... ranks
@@ -134,11 +129,6 @@ class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
     def slowest_seconds(self) -> float:
         """The slowest rank delays all others, so its time is that of the step."""
         return max(one for one in self.seconds if one is not None)
-
-    @property
-    def slowest_rank(self) -> int:
-        """The rank of ``slowest_seconds``."""
-        return self.seconds.index(self.slowest_seconds)
 
     @property
     def median_seconds(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 INSTALL_TORCH = "pip install torch, or name an interpreter that has torch in probes.python"
 
@@ -14,12 +14,10 @@ ELEMENT_BYTES = 4
 Backend: TypeAlias = Literal["nccl", "gloo", "simulated", "tcp"]
 """tcp: plain sockets without torch; between two nodes only."""
 
+Collective: TypeAlias = Literal["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"]
+
 Operation: TypeAlias = Literal[
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "broadcast",
-    "all_to_all",
+    Collective,
     "send_recv",
     "host_to_device",
     "device_to_host",
@@ -35,7 +33,7 @@ in a stress run."""
 
 Phase: TypeAlias = Literal["start", "rendezvous", "setup", "measure", "done"]
 
-PHASES: tuple[Phase, ...] = ("start", "rendezvous", "setup", "measure", "done")
+PHASES: tuple[Phase, ...] = get_args(Phase)
 """In the order in which a rank goes through them; ``setup`` ends with the first, discarded call."""
 
 FailureReason: TypeAlias = Literal[
@@ -156,7 +154,6 @@ class RankPlan:
 class RankResult:
     timings: tuple[tuple[float, ...], ...]
     """For each step of the plan: seconds of one call, a number for each timing; empty where it did not take part."""
-    first_call_seconds: float
     torch_version: str = ""
     nccl_version: str = ""
     """Version of the NCCL library that is loaded; empty for other backends."""

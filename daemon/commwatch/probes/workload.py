@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from commwatch.config import settings
-from commwatch.probes.plan import Collective, CyclePlan, Deadlines, Measure
-from commwatch.probes.rank_plan import ELEMENT_BYTES, Backend, Meeting, Operation, Purpose, SimulatedNodePlan, Step
+from commwatch.probes.plan import CyclePlan, Deadlines, Measure
+from commwatch.probes.rank_plan import (
+    ELEMENT_BYTES,
+    Backend,
+    Collective,
+    Meeting,
+    Operation,
+    Purpose,
+    SimulatedNodePlan,
+    Step,
+)
 from commwatch.probes.rounds import Pair, circle_rounds, split_round
 
 MIB = 2**20

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -18,7 +19,6 @@ from commwatch.node.starvation import Starvation
 from commwatch.node.store import Store
 from commwatch.node.topology.model import Topology
 from commwatch.node.topology.pair_matrix import PairMatrix
-from commwatch.probes.cycle.launch import StuckRank
 from commwatch.probes.gate.budget import expected_gpu_seconds, fits
 from commwatch.probes.gate.decision import (
     GPU_SKIPS,
@@ -26,11 +26,12 @@ from commwatch.probes.gate.decision import (
     GateFacts,
     decide_before_asking,
 )
-from commwatch.probes.node import ProbeNode, Prospect, ReadNode, Seen
+from commwatch.probes.node import ProbeNode, ReadNode, Seen
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, Skipped, YieldReason
-from commwatch.probes.results.pair_record import PairRecord, surroundings
+from commwatch.probes.prospect import Prospect
+from commwatch.probes.results.pair_record import PairRecord
 from commwatch.probes.results.record import ProbeRecord
-from commwatch.probes.results.records import Known, ProbeStatus, broken_off, load_record, status_of
+from commwatch.probes.results.records import ProbeStatus, broken_off, load_record, status_of
 from commwatch.probes.schedule import (
     FEWEST_GPUS,
     FIRST_SPREAD_SECONDS,
@@ -121,7 +122,7 @@ class Probing:
         """By name."""
         self._node_skip: tuple[float, Skipped] | None = None
         """The last skip that holds for every probe, and its monotonic time."""
-        self._known_stuck: tuple[StuckRank, ...] = ()
+        self._known_stuck: Mapping[int, str] = {}
         """At the last ``refresh``."""
         self._rotation = Rotation()
         self._searched_at = float("-inf")
@@ -185,14 +186,14 @@ class Probing:
         """The outcome of a probe's turn; None if the daemon stops meanwhile."""
         try:
             plan = self._prospect(probe).plan
-            if skip := decide_before_asking(self._limits.gate, plan, self._facts(probe)):
+            if skip := decide_before_asking(plan, self._facts(probe)):
                 return skip.as_result(time.time())
             return self._not_free_a_moment_ago(probe, plan) or await self._cycle_if_free(probe)
         except Exception as error:  # one broken cycle must neither pass unseen nor be the last
             log.exception("a probe broke off", probe=probe.name)
             result = broken_off(error, time.time())
             probe.result, probe.skip = result, None
-            probe.record.apply(result, {}, (), time.time())
+            probe.record.take(result, time.time())
             return result
 
     def _prospect(self, probe: _Probe, topology: Topology | None = None) -> Prospect:
@@ -204,9 +205,8 @@ class Probing:
         return self._prospect(probe, await self._node.read_topology()) if plain.gpus else plain
 
     def _facts(self, probe: _Probe, seen: Seen | None = None, *, within_budget: bool = True) -> GateFacts:
-        return self._node.facts(
-            probe.settings.gpus,
-            seen,
+        return replace(
+            self._node.facts(probe.settings.gpus, seen),
             maintenance=self._store.maintenance or "",
             starved=self._starvation.words,
             other_backend=probe.record.other_backend,
@@ -269,7 +269,7 @@ class Probing:
         if found is None:
             return
         other, record = found
-        if not record.is_outdated_by(result, surroundings(pairs, other.settings), time.time()):
+        if not record.is_outdated_by(result, pairs, time.time()):
             return
         if now - self._searched_at >= SEARCHES_APART_SECONDS:
             self._searched_at = now
@@ -286,7 +286,7 @@ class Probing:
         if isinstance(result, Skipped):
             return result
         probe.result, probe.skip = result, None
-        record.take(result, prospect, time.time())
+        record.take(result, time.time(), prospect)
         if search and result.occupied_seconds:
             record.book_as_search()
         if isinstance(result, Measured):
@@ -390,9 +390,9 @@ class Probing:
         """Show the current state: results age, and ranks come back from the kernel."""
         for probe in self._probes.values():
             self._publish(probe)
-        stuck = self._node.launcher.stuck_ranks
-        for rank in set(self._known_stuck).difference(stuck):
-            log.info("a stuck rank has ended", pid=rank.pid, device=rank.device)
+        stuck = self._node.launcher.stuck
+        for pid in self._known_stuck.keys() - stuck.keys():
+            log.info("a stuck rank has ended", pid=pid, device=self._known_stuck[pid])
         self._known_stuck = stuck
 
     async def cancel(self, reason: YieldReason, detail: str) -> bool:
@@ -465,4 +465,6 @@ class Probing:
 
     def _status(self, probe: _Probe, now: float) -> ProbeStatus:
         planned = now if probe.is_due else self._scheduler.next_run(probe.job)
-        return status_of(probe.name, probe.record, Known(probe.result, probe.skip, planned), now)
+        return status_of(
+            probe.name, probe.record, now, result=probe.result, skip=probe.skip, next_run_at=planned
+        )  # fmt: skip

@@ -46,8 +46,8 @@ class SimulatedGroup:
         """Nothing to find: simulated ranks do not talk to each other."""
         self._misbehave("rendezvous")
 
-    def first_call(self) -> float:
-        """Seconds of one small call over all ranks.
+    def first_call(self) -> None:
+        """Make one small call over all ranks.
 
         Raises:
             RankError: a failure is injected.
@@ -68,7 +68,6 @@ class SimulatedGroup:
             self._fail(failure.reason)
             seconds = 0.0
         self._spend(seconds)
-        return seconds
 
     def time_calls(self, step: Step, calls: int) -> float:
         """Seconds of one call by the simulation; takes that time, so that deadlines and occupancy are real.
@@ -175,8 +174,8 @@ class SimulatedRail(SimulatedGroup):
         super().rendezvous()
         self._way.rendezvous()
 
-    def first_call(self) -> float:
-        """Seconds of one exchange of numbers.
+    def first_call(self) -> None:
+        """Exchange numbers once.
 
         Raises:
             RankError: a failure is injected.
@@ -186,7 +185,7 @@ class SimulatedRail(SimulatedGroup):
             self._fail(self._probes.error_of_cycle(1, self._plan.devices))
         except SimulatedProbeFailure as failure:
             self._fail(failure.reason)
-        return self._way.first_call()
+        self._way.first_call()
 
     def time_calls(self, step: Step, calls: int) -> float:
         """Seconds of one call by the simulations of both ends.

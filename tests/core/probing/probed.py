@@ -11,7 +11,7 @@ from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import load_thresholds
 from commwatch.node.starvation import Starvation
 from commwatch.node.store import Store
-from commwatch.probes.cycle.launch import Launcher, Progress, StuckRank
+from commwatch.probes.cycle.launch import Launcher, Progress
 from commwatch.probes.gate.watch import Halt, Watch
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, StepOutcome
 from commwatch.probes.results.records import ProbeStatus
@@ -38,11 +38,11 @@ class ScriptedLauncher(Launcher):
         """A cycle ends when this is set; None: at once."""
         self.under_way = 0
         self.most_at_once = 0
-        self.left_behind: tuple[StuckRank, ...] = ()
+        self.left_behind: dict[int, str] = {}
         self._clock = clock
 
     @property
-    def stuck_ranks(self) -> tuple[StuckRank, ...]:
+    def stuck(self) -> dict[int, str]:
         return self.left_behind
 
     async def run(self, plan: CyclePlan, watch: Watch, progress: Progress | None = None) -> CycleResult:

@@ -10,7 +10,6 @@ from structlog.testing import capture_logs
 from commwatch.config.settings import DAY, DEFAULT_PROBES, Probe
 from commwatch.node.starvation import HOLDS_SECONDS, LATE_SECONDS
 from commwatch.probes import node as probe_node
-from commwatch.probes.cycle.launch import StuckRank
 from commwatch.probes.gate.hold import HoldFile
 from commwatch.probes.gate.watch import Halt
 from commwatch.probes.plan import CycleResult, Failed, Skipped, Yielded
@@ -144,14 +143,14 @@ def test_a_pause_between_the_looks_at_the_gpus_counts(node: Node) -> None:
 
 def test_a_stuck_rank_holds_further_cycles_back(node: Node) -> None:
     """No rank is started beside one that sits in the kernel; the GPU is named until it is back."""
-    node.launcher.left_behind = (StuckRank(4711, "GPU-1"),)
+    node.launcher.left_behind = {4711: "GPU-1"}
     node.cycle()
     node.probing.refresh()
     assert (node.launcher.plans, node.value("skips_total", "previous_stuck")) == ([], 1)
     assert node.status().skip_reason.endswith("rank process 4711 on GPU-1")
     assert node.probing.stuck_count == 1
 
-    node.launcher.left_behind = ()
+    node.launcher.left_behind = {}
     with capture_logs() as events:
         node.probing.refresh()
     node.cycle()

@@ -12,6 +12,7 @@ import msgspec
 
 from commwatch.config.settings import Config
 from commwatch.diagnosis.health.answer import DrainRecord, PreflightRecord, answer_of, fault_records, print_answer
+from commwatch.diagnosis.health.draining import drain
 from commwatch.diagnosis.health.kernel import SOURCES, ask_kernel
 from commwatch.diagnosis.health.kernel_facts import KernelFacts, judged
 from commwatch.errors import CommwatchError
@@ -29,7 +30,7 @@ from commwatch.findings.health import (
 )  # fmt: skip
 from commwatch.findings.verdict import WORDS
 from commwatch.probes.gate.schedulers import find_daemons
-from commwatch.probes.gate.slurm import drain, node_name
+from commwatch.probes.gate.slurm import node_name
 from commwatch.state.answer import document_of
 from commwatch.state.client import DaemonAbsent, ask_daemon
 from commwatch.state.directory import state_path

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -12,22 +12,19 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.errors import ExitCode
 from commwatch.node.topology.pair_matrix import PairMatrix
 from commwatch.probes.plan import CycleResult, Failed, Measure, Measured, Skipped, StepOutcome, Yielded
+from commwatch.probes.prospect import Prospect
 from commwatch.probes.rank_plan import Backend, Operation, Purpose
 from commwatch.probes.results.bus_bandwidth import (
     Hidden,
     ScalingPoint,
-    algorithm_bandwidth,
     balance_of,
-    bus_bandwidth,
     hidden_of,
     scaling_points,
     scaling_words,
 )
 from commwatch.probes.results.expected import Expected
+from commwatch.probes.results.rates import Rate
 from commwatch.probes.results.slow_cells import slow_cells
-
-if TYPE_CHECKING:
-    from commwatch.probes.node import Prospect
 
 SCHEMA_VERSION = 1
 """Grows when something is taken away or changes its meaning; additions leave it as it is."""
@@ -143,7 +140,6 @@ def answer_of(
     result: CycleResult,
     limits: Thresholds,
     *,
-    expected: Mapping[int, Expected],
     pairs: PairMatrix | None = None,
     notes: Sequence[str] = (),
 ) -> Answer:
@@ -152,7 +148,7 @@ def answer_of(
     Args:
         probe: its configuration; what is expected of pairs is firm where it says so.
     """
-    plan, firm_pairs = prospect.plan, probe.expected_bandwidth is not None
+    plan, expected, firm_pairs = prospect.plan, prospect.expected, probe.expected_bandwidth is not None
     rows: tuple[StepRow, ...] = ()
     scaling = hidden = None
     if isinstance(result, Measured) and not plan.shares_gpus and plan.measure != "pairs":
@@ -189,21 +185,13 @@ def answer_of(
 def _row(outcome: StepOutcome, expected: Expected | None, limits: Thresholds, latency_limit: float | None) -> StepRow:
     step, seconds = outcome.step, outcome.slowest_seconds
     balance = balance_of(outcome.seconds)
-    uneven = balance is not None and balance.ratio < UNEVEN_RATIO
-    algorithm = bus = used = None
+    rate = Rate(step, seconds, expected) if step.purpose in ("bandwidth", "sustained") else None
+    used = None if rate is None else rate.utilization
     verdict: Verdict = "not judged"
-    if step.purpose == "work":
-        expected = None
-    elif step.purpose == "latency":
-        expected = None
-        if latency_limit is not None:
-            verdict = "slow" if seconds > latency_limit else "good"
-    else:
-        algorithm = algorithm_bandwidth(step.size_bytes, seconds)
-        bus = bus_bandwidth(step.operation, len(step.members), step.size_bytes, seconds)
-        if expected is not None:
-            used = bus / expected.bytes_per_second
-            verdict = _bandwidth_verdict(used, expected, limits)
+    if step.purpose == "latency" and latency_limit is not None:
+        verdict = "slow" if seconds > latency_limit else "good"
+    elif expected is not None and used is not None:
+        verdict = _bandwidth_verdict(used, expected, limits)
     return StepRow(
         operation=step.operation,
         purpose=step.purpose,
@@ -211,11 +199,11 @@ def _row(outcome: StepOutcome, expected: Expected | None, limits: Thresholds, la
         members=step.members,
         seconds=seconds,
         median_seconds=outcome.median_seconds,
-        slowest_rank=outcome.slowest_rank if uneven else None,
+        slowest_rank=balance.slowest if balance is not None and balance.ratio < UNEVEN_RATIO else None,
         balance_ratio=None if balance is None else balance.ratio,
-        algorithm_bandwidth_bytes_per_second=algorithm,
-        bus_bandwidth_bytes_per_second=bus,
-        expected=expected,
+        algorithm_bandwidth_bytes_per_second=None if rate is None else rate.algorithm_bandwidth,
+        bus_bandwidth_bytes_per_second=None if rate is None else rate.bus_bandwidth,
+        expected=None if rate is None else expected,
         utilization_ratio=used,
         verdict=verdict,
     )

@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -17,10 +17,10 @@ from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.errors import CommwatchError, UsageError
 from commwatch.node.gpus_now import ProbeGpu
 from commwatch.probes.by_hand.answer import Answer, answer_of
-from commwatch.probes.by_hand.node import NodeByHand
+from commwatch.probes.by_hand.node import NodeByHand, node_by_hand
 from commwatch.probes.by_hand.pair_matrix import first_sight
-from commwatch.probes.node import Prospect
 from commwatch.probes.plan import CyclePlan, Measured
+from commwatch.probes.prospect import Prospect
 from commwatch.probes.rank_plan import Phase
 
 Shaped: TypeAlias = Callable[[CyclePlan], CyclePlan]
@@ -57,40 +57,37 @@ def run_cycles(
         UsageError: one of ``gpus`` is not here.
         CommwatchError: the driver cannot be read, or SIGINT or SIGTERM came.
     """
-    thresholds = load_thresholds(config.thresholds)
-    return asyncio.run(_Hand(config, thresholds, ignore_scheduler, follower, shaped).run(probes, gpus))
+    hand = _Hand(config, load_thresholds(config.thresholds), gpus, ignore_scheduler, follower, shaped)
+    return asyncio.run(hand.run(probes))
 
 
+@dataclass
 class _Hand:
     """Runs the cycles, and ends the one under way when the command is to end."""
 
-    def __init__(
-        self,
-        config: Config,
-        thresholds: Thresholds,
-        ignore_scheduler: bool,
-        follower: Follower | None,
-        shaped: Shaped | None,
-    ) -> None:
-        self._config = config
-        self._thresholds = thresholds
-        self._ignore_scheduler = ignore_scheduler
-        self._follower = follower
-        self._shaped = shaped
-        self._signal: int | None = None
-        self._ending: list[asyncio.Task[bool]] = []
+    config: Config
+    thresholds: Thresholds
+    gpus: Sequence[int]
+    ignore_scheduler: bool
+    follower: Follower | None
+    shaped: Shaped | None
+    node: NodeByHand | None = None
+    """While it is open."""
+    ended_by: int | None = None
+    """The signal that ends the command."""
+    ending: list[asyncio.Task[bool]] = field(default_factory=list)
 
-    async def run(self, probes: Mapping[str, Probe], gpus: Sequence[int]) -> tuple[Answer, ...]:
-        loop, here, node = asyncio.get_running_loop(), asyncio.current_task(), NodeByHand(self._config)
+    async def run(self, probes: Mapping[str, Probe]) -> tuple[Answer, ...]:
+        loop, here = asyncio.get_running_loop(), asyncio.current_task()
         if here is None:
             raise RuntimeError("not in a task")
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._end, number, here, node)
+            loop.add_signal_handler(number, self._end, number, here)
         try:
-            async with node:
-                answers = await self._round(node, probes, gpus, "")
-                while self._follower is not None and (names := self._follower.again()):
-                    answers += await self._round(node, {name: probes[name] for name in names}, gpus, " again")
+            async with node_by_hand(self.config) as self.node:
+                answers = await self._round(self.node, probes, "")
+                while self.follower is not None and (names := self.follower.again()):
+                    answers += await self._round(self.node, {name: probes[name] for name in names}, " again")
                 return tuple(answers)
         except asyncio.CancelledError:
             self._check_signal()
@@ -99,53 +96,43 @@ class _Hand:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
 
-    async def _round(
-        self, node: NodeByHand, probes: Mapping[str, Probe], gpus: Sequence[int], word: str
-    ) -> list[Answer]:  # fmt: skip
+    async def _round(self, node: NodeByHand, probes: Mapping[str, Probe], word: str) -> list[Answer]:
         answers = []
         for place, (name, probe) in enumerate(probes.items(), 1):
             shown = f"{name}{word} ({place} of {len(probes)})" if len(probes) > 1 else f"{name}{word}"
-            answers.append(await self._probe(node, name, shown, probe, gpus))
+            answers.append(await self._probe(node, name, shown, probe))
             self._check_signal()
         return answers
 
-    def _end(self, number: int, here: asyncio.Task[Any], node: NodeByHand) -> None:
+    def _end(self, number: int, here: asyncio.Task[Any]) -> None:
         """End a cycle in order if its ranks run; before or after that, only cancel its task."""
-        self._signal, launcher = number, node.probes.launcher
-        if launcher.running:
-            self._ending.append(asyncio.create_task(launcher.cancel("stopping", "the command was interrupted")))
+        self.ended_by = number
+        if self.node is not None and (launcher := self.node.probes.launcher).running:
+            self.ending.append(asyncio.create_task(launcher.cancel("stopping", "the command was interrupted")))
         else:
             here.cancel()
 
     def _check_signal(self) -> None:
-        if self._signal is not None:
-            raise CommwatchError("interrupted; no rank is left", 128 + self._signal)
+        if self.ended_by is not None:
+            raise CommwatchError("interrupted; no rank is left", 128 + self.ended_by)
 
-    async def _probe(self, node: NodeByHand, name: str, shown: str, probe: Probe, gpus: Sequence[int]) -> Answer:
-        if gpus:
-            probe = msgspec.structs.replace(probe, gpus=tuple(sorted(gpus)))
-        prospect = node.probes.prospect(name, probe, node.topology())
-        if gpus and prospect.plan.backend != "gloo":
-            _check_gpus(node.gpus, gpus)
-        if self._shaped is not None:
-            prospect = replace(prospect, plan=self._shaped(prospect.plan))
-        facts = await node.facts(prospect.plan, probe.gpus, ignore_scheduler=self._ignore_scheduler)
+    async def _probe(self, node: NodeByHand, name: str, shown: str, probe: Probe) -> Answer:
+        if self.gpus:
+            probe = msgspec.structs.replace(probe, gpus=tuple(sorted(self.gpus)))
+        prospect = node.probes.prospect(name, probe, node.topology)
+        if self.gpus and prospect.plan.backend != "gloo":
+            _check_gpus(node.gpus, self.gpus)
+        if self.shaped is not None:
+            prospect = replace(prospect, plan=self.shaped(prospect.plan))
+        facts = await node.facts(prospect.plan, probe.gpus, ignore_scheduler=self.ignore_scheduler)
         with progress_of(shown, len(prospect.plan.steps)) as progress:
             result = await node.probes.run(prospect.plan, facts, progress)
         pairs = None
         if isinstance(result, Measured) and prospect.plan.measure == "pairs" and not prospect.plan.shares_gpus:
-            pairs = first_sight(result, prospect, probe)
-        answer = answer_of(
-            prospect,
-            probe,
-            result,
-            self._thresholds,
-            expected=prospect.expected(probe),
-            pairs=pairs,
-            notes=node.problems,
-        )
-        if self._follower is not None:
-            self._follower.took(name, probe, prospect, answer)
+            pairs = first_sight(result, prospect)
+        answer = answer_of(prospect, probe, result, self.thresholds, pairs=pairs, notes=node.problems)
+        if self.follower is not None:
+            self.follower.took(name, probe, prospect, answer)
         return answer
 
 

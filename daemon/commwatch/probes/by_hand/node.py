@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 
 from commwatch.config.settings import Config
 from commwatch.config.simulated import SimulationPlan
@@ -18,77 +19,71 @@ from commwatch.probes.gate.decision import GateFacts, SchedulerFacts
 from commwatch.probes.gate.watch import NodeWatch
 from commwatch.probes.node import ProbeNode, simulated_node
 from commwatch.probes.plan import CyclePlan
-from commwatch.probes.rank_plan import SimulatedNodePlan
 from commwatch.readings import SourceUnavailable
 from commwatch.sources.presence import nvidia_driver_present
 from commwatch.state.directory import state_path
 from commwatch.state.maintenance import MaintenanceFile
 from commwatch.workers.by_hand import collect_patiently, nvml_reader, simulated_files
-from commwatch.workers.reader import Reader
+
+
+@asynccontextmanager
+async def node_by_hand(config: Config) -> AsyncIterator[NodeByHand]:
+    """A node, real or simulated, whose driver is open meanwhile.
+
+    A driver that does not answer leaves no GPUs and a problem.
+
+    Raises:
+        CommwatchError: there is no such simulated node.
+    """
+    with simulated_files(config) as simulation:
+        node = NodeByHand(config, simulation)
+        try:
+            await node.open()
+            yield node
+        finally:
+            await node.close()
 
 
 class NodeByHand:
-    """A node, real or simulated, whose driver is open from ``async with`` on to its end."""
-
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, simulation: SimulationPlan | None) -> None:
         """Nothing is read."""
         self._config = config
+        self._paths = simulation or config.paths
         self._state = state_path(config)
-        self._files = ExitStack()
-        self._reader: Reader | None = None
         self._store = Store()
-        self._topology = Topology()
-        self._scheduler = SchedulerFacts()
-        self.probes = ProbeNode(config, self._store, self._state, None, self)
+        self._scheduler: SchedulerFacts | None = None
+        self.probes = ProbeNode(config, self._store, self._state, simulation, self)
         """Plans and runs the cycles."""
-        self.simulation: SimulatedNodePlan | None = None
+        self.simulation = simulated_node(simulation)
         """The simulated node; None on a real one."""
-        self.driver = False
+        self.driver = simulation is not None or nvidia_driver_present(Path(config.paths.procfs))
         """Whether an NVIDIA driver is here, real or simulated."""
+        self.topology = Topology()
+        """As it was read at the start; without paths where the PCI tree could not be read."""
         self.problems: tuple[str, ...] = ()
         """Errors in reading driver and topology, for the operator."""
+        is_read = self.driver and config.sources.nvml.enabled
+        self._reader = nvml_reader(config, simulation) if is_read else None
 
-    async def __aenter__(self) -> NodeByHand:
-        """Open the driver, and read GPUs and topology.
-
-        A driver that does not answer leaves no GPUs and a problem.
-
-        Raises:
-            CommwatchError: there is no such simulated node.
-        """
-        try:
-            plan = self._files.enter_context(simulated_files(self._config))
-            self.simulation = simulated_node(plan)
-            self.probes = ProbeNode(self._config, self._store, self._state, plan, self)
-            self.driver = plan is not None or nvidia_driver_present(Path(self._config.paths.procfs))
-            if self.driver and self._config.sources.nvml.enabled:
-                self._reader = nvml_reader(self._config, plan)
-                await self._read_driver()
-            elif self.driver:
-                self.problems = ("sources.nvml is disabled in the configuration",)
-            await self._read_topology(plan)
-        except BaseException:
-            await self._close()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Let go of the driver, and remove the files of a simulated node."""
-        await self._close()
-
-    async def _close(self) -> None:
-        if self._reader is not None:
-            await self._reader.stop()
-        self._files.close()
-
-    async def _read_driver(self) -> None:
+    async def open(self) -> None:
+        """Read GPUs and topology."""
+        if self.driver and self._reader is None:
+            self.problems = ("sources.nvml is disabled in the configuration",)
         try:
             for collector in COLLECTORS:
                 await self._collect(collector)
         except SourceUnavailable as error:
             self.problems = (f"{error.reason}: {error.detail}",)
+        topology = await self.probes.read_topology()
+        if topology is not None:
+            self.topology = topology
+        else:
+            self.problems = (*self.problems, f"{self._paths.sysfs}: the PCI tree could not be read")
+
+    async def close(self) -> None:
+        """Let go of the driver."""
+        if self._reader is not None:
+            await self._reader.stop()
 
     async def _collect(self, collector: str) -> None:
         """Read a collector into the store; what could not be read is not there, and a problem.
@@ -107,24 +102,12 @@ class NodeByHand:
         absent = [f"{one.device or 'driver'}: {one.reason}: {one.detail}" for one in absences]
         self.problems = tuple(dict.fromkeys((*self.problems, *absent)))
 
-    async def _read_topology(self, plan: SimulationPlan | None) -> None:
-        topology = await self.probes.read_topology()
-        if topology is not None:
-            self._topology = topology
-        else:
-            paths = plan or self._config.paths
-            self.problems = (*self.problems, f"{paths.sysfs}: the PCI tree could not be read")
-
     # --- what the node is ---
 
     @property
     def gpus(self) -> list[ProbeGpu]:
         """By index."""
         return self.probes.gpus
-
-    def topology(self) -> Topology:
-        """As it was read at the start; without paths where the PCI tree could not be read."""
-        return self._topology
 
     # --- as the gate and the watch have it read ---
 
@@ -172,7 +155,7 @@ class NodeByHand:
         seen = await self.probes.inspect(plan, ignore_scheduler=ignore_scheduler)
         self._scheduler = seen.scheduler
         maintenance = MaintenanceFile(self._state).read(time.time())
-        return self.probes.facts(wanted, seen, maintenance=maintenance.reason if maintenance else "")
+        return replace(self.probes.facts(wanted, seen), maintenance=maintenance.reason if maintenance else "")
 
     def watch(self, plan: CyclePlan) -> NodeWatch:
         """The watch over the node during one cycle; the scheduler facts from ``facts`` decide whether Slurm counts."""

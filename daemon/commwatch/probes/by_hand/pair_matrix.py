@@ -2,44 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from commwatch.config.settings import DAY, Config, Probe
 from commwatch.node.topology.pair_matrix import PairMatrix
-from commwatch.probes.plan import Measured
+from commwatch.probes.plan import Measure, Measured
+from commwatch.probes.prospect import Prospect
 from commwatch.probes.results.culprit import find_suspects
-from commwatch.probes.results.pair_record import load_matrices, matrix_of, parts_of, surroundings
+from commwatch.probes.results.pair_record import are_firm, load_matrices, matrix_of
 from commwatch.state.directory import state_path
-
-if TYPE_CHECKING:
-    from commwatch.probes.node import Prospect
 
 FIRST_SIGHT = "Measure again before you act."
 
 
-def first_sight(result: Measured, prospect: Prospect, probe: Probe) -> PairMatrix:
+def first_sight(result: Measured, prospect: Prospect) -> PairMatrix:
     """The matrix of a single cycle, with suspects whose words state that it is the only one."""
-    around = surroundings(prospect, probe)
-    matrix = matrix_of(result, prospect.plan, around)
+    matrix = matrix_of(result, prospect)
     if not all(end.device for end in matrix.endpoints):
         return matrix  # ranks of one host do not measure a fabric
-    firm = bool(around.expected) and all(one.is_firm for one in around.expected.values())
-    found = find_suspects([matrix], parts_of(around), firm_expected=firm, fewest=1)
+    firm = are_firm(prospect.expected_of_pairs.values())
+    found = find_suspects([matrix], prospect.parts, firm_expected=firm, fewest=1)
     suspects = tuple(msgspec.structs.replace(one, words=f"{one.words.rstrip('.')}. {FIRST_SIGHT}") for one in found)
     return msgspec.structs.replace(matrix, suspects=suspects)
 
 
-def pair_probes(config: Config) -> dict[str, Probe]:
-    """The probes over pairs that are configured; without one, one with the default settings."""
-    return of_measure(config, Probe(measure="pairs"))
-
-
-def of_measure(config: Config, otherwise: Probe) -> dict[str, Probe]:
-    """The configured probes that measure the same as a probe; without one, that probe."""
-    found = {name: probe for name, probe in config.probes.definitions.items() if probe.measure == otherwise.measure}
-    return found or {otherwise.measure: otherwise}
+def of_measure(config: Config, measure: Measure) -> dict[str, Probe]:
+    """The configured probes that measure something; without one, one with the default settings."""
+    found = {name: probe for name, probe in config.probes.definitions.items() if probe.measure == measure}
+    return found or {measure: Probe(measure=measure)}
 
 
 def last_matrix(config: Config) -> PairMatrix | None:

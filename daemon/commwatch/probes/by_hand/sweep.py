@@ -10,7 +10,8 @@ import msgspec
 from commwatch.config.settings import Probe
 from commwatch.errors import UsageError
 from commwatch.probes.by_hand.answer import Answer, StepRow
-from commwatch.probes.plan import Collective, CyclePlan
+from commwatch.probes.plan import CyclePlan
+from commwatch.probes.rank_plan import Collective
 from commwatch.probes.workload import step_of
 from commwatch.units import format_bytes, format_rate, parse_size
 

@@ -13,18 +13,16 @@ from commwatch.probes.cycle.guard import FOLDER_VARIABLE, PARENT_VARIABLE
 from commwatch.probes.plan import CyclePlan
 from commwatch.probes.rank_plan import INSTALL_TORCH, Backend
 
-WITH_TORCH: tuple[Backend, ...] = ("nccl", "gloo")
-"""Backends whose ranks import torch; others run on the daemon's own interpreter."""
 
+def rank_command(backend: Backend, python: str) -> Sequence[str]:
+    """Command line of a rank: on another interpreter where it imports torch and one is named, else on the daemon's own.
 
-def rank_command() -> Sequence[str]:
-    """Command line of a rank on the daemon's own interpreter."""
+    Args:
+        python: ``probes.python``; empty where none is named.
+    """
+    if python and backend in ("nccl", "gloo"):
+        return (python, str(Path(__file__).with_name("rank_elsewhere.py")))
     return own_module("commwatch.probes.cycle.rank")
-
-
-def command_elsewhere(python: str) -> Sequence[str]:
-    """Command line of a rank on another interpreter."""
-    return (python, str(Path(__file__).with_name("rank_elsewhere.py")))
 
 
 def why_no_torch(python: str) -> str:

@@ -6,14 +6,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from commwatch.node.starvation import Sample, Starvation
-from commwatch.probes.cycle.environment import WITH_TORCH, command_elsewhere, given_nccl_settings, rank_environment
-from commwatch.probes.cycle.environment import rank_command as own_rank_command
+from commwatch.probes.cycle.environment import given_nccl_settings, rank_command, rank_environment
 from commwatch.probes.cycle.folder import PrivateFolder
 from commwatch.probes.cycle.lock import ProbeLock
 from commwatch.probes.cycle.outcome import (
@@ -144,9 +144,7 @@ class Cycle:
             inherited = [] if lock is None else [lock.fileno()]
             inherited += [meeting.descriptor] if meeting is not None and meeting.descriptor >= 0 else []
             procfs: Path = self._launcher.procfs
-            command: Sequence[str] = self._launcher.rank_command
-            if self._launcher.python and self._plan.backend in WITH_TORCH:
-                command = command_elsewhere(self._launcher.python)
+            command = self._launcher.rank_command or rank_command(self._plan.backend, self._launcher.python)
             for rank in range(self._plan.ranks):
                 environment = rank_environment(self._plan, rank, folder.path, os.environ)
                 self._ranks.append(RankProcess.start(command, rank, environment, procfs, inherited))
@@ -330,60 +328,31 @@ class Cycle:
 _GIVE_WAY_SECONDS = 2.0
 
 
-class StuckRank(NamedTuple):
-    """A rank of an earlier cycle that sits in the kernel."""
-
-    pid: int
-    device: str
-    """Its GPU as the plan names it; empty without."""
-
-
-class EmptyPlanError(ValueError):
-    """A plan that leaves nothing to run."""
-
-
+@dataclass(kw_only=True, eq=False)
 class Launcher:
     """Runs probe cycles, one at a time, and keeps an eye on ranks that could not be ended."""
 
-    def __init__(
-        self,
-        *,
-        procfs: Path = Path("/proc"),
-        python: str = "",
-        rank_command: Sequence[str] = (),
-        temporary: Path | None = None,
-        lock: ProbeLock | None = None,
-        starvation: Starvation | None = None,
-    ) -> None:
-        """Nothing is started.
-
-        Args:
-            python: another interpreter for ranks that need torch (``probes.python``).
-            rank_command: command line of a rank process on our own; empty: the usual one.
-            temporary: folder for the private folders of the cycles; the system's by default.
-            lock: held while any rank lives, so that no other process of commwatch runs a cycle.
-            starvation: ranks that were late for lack of CPU or memory have not failed; by default not checked.
-        """
-        self.procfs = procfs
-        self.python = python
-        self.rank_command = tuple(rank_command or own_rank_command())
-        self.temporary = temporary
-        self.lock = lock
-        self.starvation = starvation
-        self._cycle: Cycle | None = None
-        self._stuck: list[tuple[RankProcess, str]] = []
-        """Each with its GPU."""
+    procfs: Path = Path("/proc")
+    python: str = ""
+    """Another interpreter for ranks that need torch (``probes.python``)."""
+    rank_command: Sequence[str] = ()
+    """Command line of a rank process; empty: the usual one."""
+    temporary: Path | None = None
+    """Folder for the private folders of the cycles; the system's by default."""
+    lock: ProbeLock | None = None
+    """Held while any rank lives, so that no other process of commwatch runs a cycle."""
+    starvation: Starvation | None = None
+    """Ranks that were late for lack of CPU or memory have not failed; by default not checked."""
+    _cycle: Cycle | None = field(default=None, init=False)
+    _stuck: list[tuple[RankProcess, str]] = field(default_factory=list, init=False)
+    """Each with its GPU."""
 
     @property
-    def stuck(self) -> tuple[int, ...]:
-        """Process ids of ``stuck_ranks``."""
-        return tuple(rank.pid for rank in self.stuck_ranks)
-
-    @property
-    def stuck_ranks(self) -> tuple[StuckRank, ...]:
-        """Ranks of earlier cycles that sit in the kernel; those that came back are ended and reaped."""
+    def stuck(self) -> Mapping[int, str]:
+        """Process ids of the ranks of earlier cycles that sit in the kernel, with their GPUs as the plan names them;
+        those that came back are ended and reaped."""
         self._stuck = [(rank, device) for rank, device in self._stuck if not rank.end_if_back()]
-        return tuple(StuckRank(rank.pid, device) for rank, device in self._stuck)
+        return {rank.pid: device for rank, device in self._stuck}
 
     def take_over(self, earlier: Launcher) -> None:
         """Count the stuck ranks of another launcher, which launches nothing any more, among ours."""
@@ -408,13 +377,13 @@ class Launcher:
             progress: called with each phase that all ranks have reached, in order, and with each step.
 
         Raises:
-            EmptyPlanError: the plan has no ranks, no steps, or no GPUs for NCCL.
+            ValueError: the plan has no ranks, no steps, or no GPUs for NCCL.
             RuntimeError: another cycle is under way.
             Exception: what ``progress`` raises; the ranks have ended then.
         """
         if not plan.ranks or not plan.steps or (plan.backend == "nccl" and not plan.devices):
             counts = f"{plan.ranks} ranks, {len(plan.steps)} steps, {len(plan.devices)} GPUs"
-            raise EmptyPlanError(f"probe {plan.probe} has nothing to run over {plan.backend}: {counts}")
+            raise ValueError(f"probe {plan.probe} has nothing to run over {plan.backend}: {counts}")
         if self._cycle is not None:
             raise RuntimeError("a probe cycle is under way")
         cycle = self._cycle = Cycle(plan, watch, progress, self)

@@ -132,8 +132,8 @@ class Group(Protocol):
     def rendezvous(self) -> None:
         """Find the other ranks; no GPU is touched."""
 
-    def first_call(self) -> float:
-        """Make groups and buffers, and the first call on each group, which connects the ranks; seconds."""
+    def first_call(self) -> None:
+        """Make groups and buffers, and the first call on each group, which connects the ranks."""
 
     def time_calls(self, step: Step, calls: int) -> float:
         """Seconds of one call on this rank, from ``calls`` of them back to back: their mean, or their median.
@@ -172,7 +172,7 @@ def measure(plan: RankPlan, group: Group, enter: Callable[[Phase], None], gate: 
     group.rendezvous()
     gate(0)
     enter("setup")
-    first_call_seconds = group.first_call()
+    group.first_call()
     enter("measure")
     timings: list[tuple[float, ...]] = []
     budgets = step_seconds(plan.steps, plan.timed_seconds)
@@ -187,12 +187,7 @@ def measure(plan: RankPlan, group: Group, enter: Callable[[Phase], None], gate: 
     if plan.meeting is not None:
         # Its parent does not know when the rank of the other node is through, and lets this one leave.
         group.slowest(plan.steps[-1], 0.0)
-    return RankResult(
-        timings=tuple(timings),
-        first_call_seconds=first_call_seconds,
-        torch_version=group.torch_version,
-        nccl_version=group.nccl_version,
-    )
+    return RankResult(timings=tuple(timings), torch_version=group.torch_version, nccl_version=group.nccl_version)
 
 
 def describe(step: Step, rank: int) -> str:

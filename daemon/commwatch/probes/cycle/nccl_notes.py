@@ -35,10 +35,8 @@ MOST_SETTINGS = 64
 MOST_TRANSPORTS = 16
 MOST_BYTES = 4 << 20
 """Of all files of a cycle: a hundred kilobytes a rank are usual."""
-_MOST_NAMES = 256
 _MOST_VALUES = 8
 """Of one setting, one rank having another one than the next."""
-_MOST_FINDINGS = 1000
 
 
 def read_notes(folder: Path, ours: Collection[str] = OWN_NCCL_SETTINGS) -> NcclNotes:
@@ -49,7 +47,7 @@ def read_notes(folder: Path, ours: Collection[str] = OWN_NCCL_SETTINGS) -> NcclN
     Args:
         ours: names of the settings that commwatch gave the ranks; they are left out.
     """
-    settings: dict[str, list[str]] = {}
+    settings: dict[str, dict[str, None]] = {}
     transports: Counter[str] = Counter()
     warnings: dict[str, None] = {}
     findings: list[Finding] = []
@@ -62,31 +60,23 @@ def read_notes(folder: Path, ours: Collection[str] = OWN_NCCL_SETTINGS) -> NcclN
             if (parsed := parse_line(line)) is None:
                 continue
             if parsed.level == "WARN":
-                if len(findings) < _MOST_FINDINGS and (finding := find_in_warning(parsed)) is not None:
+                if (finding := find_in_warning(parsed)) is not None:
                     findings.append(finding)
                 if len(warnings) < MOST_WARNINGS:
                     warnings.setdefault(_as_written(parsed))
             elif (setting := setting_of(parsed.message)) is not None:
-                _keep(settings, setting[0], printable(setting[1]))
-            elif (transport := transport_of(parsed.message)) is not None and (
-                transport in transports or len(transports) < _MOST_NAMES
-            ):
+                settings.setdefault(setting[0], {}).setdefault(printable(setting[1]))
+            elif (transport := transport_of(parsed.message)) is not None:
                 transports[transport] += 1
-    foreign = {name: " | ".join(values) for name, values in sorted(settings.items()) if name not in ours}
+    foreign = {
+        name: " | ".join(list(values)[:_MOST_VALUES]) for name, values in sorted(settings.items()) if name not in ours
+    }
     return NcclNotes(
         settings=dict(list(foreign.items())[:MOST_SETTINGS]),
         transports=dict(transports.most_common(MOST_TRANSPORTS)),
-        warnings=tuple(warnings)[:MOST_WARNINGS],
+        warnings=tuple(warnings),
         category=first_culprit(findings) or "",
     )
-
-
-def _keep(settings: dict[str, list[str]], name: str, value: str) -> None:
-    if name not in settings and len(settings) >= _MOST_NAMES:
-        return
-    values = settings.setdefault(name, [])
-    if value not in values and len(values) < _MOST_VALUES:
-        values.append(value)
 
 
 def category_of(text: str) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from statistics import median
-from typing import NamedTuple, Protocol, cast, get_args
+from typing import NamedTuple, cast, get_args
 
 import msgspec
 
+from commwatch.probes.cycle.process import RankProcess
 from commwatch.probes.plan import CyclePlan, Failed, Measured, NcclNotes, Skipped, StepOutcome
-from commwatch.probes.rank_plan import ErrorEvent, FailureReason, Phase, RankResult, SkipReason
+from commwatch.probes.rank_plan import FailureReason, Phase, RankResult, SkipReason
 
 _TIMEOUTS: dict[Phase, FailureReason] = {
     "start": "start",
@@ -21,25 +22,6 @@ _LATE: frozenset[FailureReason | SkipReason] = frozenset({*_TIMEOUTS.values(), "
 """Outcomes that a lack of CPU or memory can cause. A killed process needs CPU to end: it is treated as stuck, whatever
 the outcome is called."""
 _LONGEST_WORDS = 1200
-
-
-class RankState(Protocol):
-    @property
-    def rank(self) -> int: ...
-    @property
-    def pid(self) -> int: ...
-    @property
-    def phase(self) -> Phase: ...
-    @property
-    def gate(self) -> int: ...
-    @property
-    def result(self) -> RankResult | None: ...
-    @property
-    def error(self) -> ErrorEvent | None: ...
-    @property
-    def own_status(self) -> int | None: ...
-    def last_words(self) -> str:
-        """The end of its standard error."""
 
 
 class Timeout(NamedTuple):
@@ -62,7 +44,7 @@ class Problem(NamedTuple):
     phase: Phase | None = None
 
 
-def stuck_problem(plan: CyclePlan, stuck: Sequence[RankState]) -> Problem | None:
+def stuck_problem(plan: CyclePlan, stuck: Sequence[RankProcess]) -> Problem | None:
     """The problem to report for ranks that hang in the kernel: each with its process and its GPU; None without any."""
     if not stuck:
         return None
@@ -73,7 +55,7 @@ def stuck_problem(plan: CyclePlan, stuck: Sequence[RankState]) -> Problem | None
     return Problem("stuck", words, first.rank, first.phase)
 
 
-def failure_of(plan: CyclePlan, ranks: Sequence[RankState], timeout: Timeout | None) -> Problem | None:
+def failure_of(plan: CyclePlan, ranks: Sequence[RankProcess], timeout: Timeout | None) -> Problem | None:
     """The cause among all that went wrong; None for a good cycle.
 
     When one rank dies, the others report that their peer is gone: a wrong result comes first, then a rank that ended
@@ -121,7 +103,7 @@ def _doing(plan: CyclePlan, timeout: Timeout) -> str:
     return f"with {step.operation} of {step.size_bytes} bytes (step {timeout.gate} of {len(plan.steps)}) "
 
 
-def _incomplete(plan: CyclePlan, ranks: Sequence[RankState]) -> Problem | None:
+def _incomplete(plan: CyclePlan, ranks: Sequence[RankProcess]) -> Problem | None:
     """A rank that gives no time where its clock counts has not measured."""
     for rank in ranks:
         timings = () if rank.result is None else rank.result.timings

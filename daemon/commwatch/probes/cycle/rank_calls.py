@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,8 +22,8 @@ _SIDE = {"cuda": 4096, "cpu": 512}
 the backward pass of 5,000 tokens: 4 operations for each parameter and token, 2 n³ for the product."""
 
 # Since torch 2.13 under a new name; the old one warns there, and is all that older torch has.
-_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+_all_gather_of_torch = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter_of_torch = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
 class Buffers:
@@ -52,223 +53,178 @@ def _factors(device: torch.device) -> tuple[torch.Tensor, ...]:
     return tuple(torch.rand(side, side, **options) - 0.5 for _ in range(3))
 
 
+@dataclass
 class Call:
     """One operation at one size, on one rank.
 
     Timed calls carry zeros, which stay zero however often they are summed; ``exact`` makes one with other numbers.
     """
 
-    def __init__(self, sent: torch.Tensor, received: torch.Tensor, run: Callable[[], None]) -> None:
-        """Args:
-
-        sent: what the call reads.
-        received: what it writes; the same for a call in place.
-        run: makes the call, and returns when the host, or the current stream, may go on to the next one.
-        """
-        self.sent = sent
-        self.received = received
-        self.run = run
-
-    def fill(self) -> None:
-        """Write what depends on rank and place; each number is whole and below 2²⁴, so 32-bit floats hold it."""
-        raise NotImplementedError
-
-    def expected(self) -> torch.Tensor | None:
-        """The data that must have arrived; None if the call receives nothing."""
-        raise NotImplementedError
+    sent: torch.Tensor
+    """What the call reads."""
+    received: torch.Tensor
+    """What it writes; the same for a call in place."""
+    run: Callable[[], object]
+    """Makes the call, and returns when the host, or the current stream, may go on to the next one."""
+    numbers: Callable[[], torch.Tensor] | None
+    """What ``exact`` sends, by rank and place; each is whole and below 2²⁴, so 32-bit floats hold it. None: nothing."""
+    expected: Callable[[], torch.Tensor] | None
+    """The data that must have arrived then; None if the call receives nothing."""
 
     def exact(self) -> bool:
         """Whether all bits that arrived with the timed calls, and with one more call, are right."""
         stayed_zero = not _any_bit(self.sent) and not _any_bit(self.received)
-        self.fill()
+        if self.numbers is not None:
+            self.sent.copy_(self.numbers())
         self.run()
         if self.received.is_cuda or self.sent.is_cuda:
             torch.cuda.synchronize()
-        expected = self.expected()
-        exact = expected is None or torch.equal(_bits(self.received), _bits(expected))
+        exact = self.expected is None or torch.equal(_bits(self.received), _bits(self.expected()))
         self.sent.zero_()
         self.received.zero_()
         return stayed_zero and exact
 
 
-class AllReduce(Call):
+def _all_reduce(step: Step, rank: int, group: Any, buffers: Buffers) -> Call:
     """Sum in place: each rank brings the pattern times its number."""
-
-    def __init__(self, step: Step, rank: int, group: Any, buffers: Buffers) -> None:
-        buffer = buffers.received[: step.size_bytes // ELEMENT_BYTES]
-        super().__init__(buffer, buffer, lambda: _ignored(dist.all_reduce(buffer, group=group)))
-        self._place, self._ranks = step.members.index(rank), len(step.members)
-
-    def fill(self) -> None:
-        self.sent.copy_(_pattern(self.sent.numel(), self.sent.device).mul_(self._place + 1))
-
-    def expected(self) -> torch.Tensor:
-        return _pattern(self.received.numel(), self.received.device).mul_(_sum_to(self._ranks))
+    buffer = buffers.received[: step.size_bytes // ELEMENT_BYTES]
+    place, ranks = step.members.index(rank), len(step.members)
+    return Call(
+        buffer,
+        buffer,
+        lambda: dist.all_reduce(buffer, group=group),
+        numbers=lambda: _pattern(buffer).mul_(place + 1),
+        expected=lambda: _pattern(buffer).mul_(_sum_to(ranks)),
+    )
 
 
-class MatrixProduct(Call):
+def _matrix_product(step: Step, rank: int, group: Any, buffers: Buffers) -> Call:
     """A matrix product that a rank computes by itself; nothing is sent."""
-
-    def __init__(self, step: Step, rank: int, group: Any, buffers: Buffers) -> None:
-        one, other, product = buffers.factors
-        nothing = buffers.received[:0]
-        super().__init__(nothing, nothing, lambda: _ignored(torch.mm(one, other, out=product)))
-
-    def fill(self) -> None:
-        """There is nothing to fill."""
-
-    def expected(self) -> None:
-        return None
+    one, other, product = buffers.factors
+    nothing = buffers.received[:0]
+    return Call(nothing, nothing, lambda: torch.mm(one, other, out=product), numbers=None, expected=None)
 
 
-class Overlapped(AllReduce):
+def _overlapped(step: Step, rank: int, group: Any, buffers: Buffers) -> Call:
     """A sum that is under way while the rank computes, as that of one bucket under the backward pass of the next."""
+    call, (one, other, product) = _all_reduce(step, rank, group, buffers), buffers.factors
 
-    def __init__(self, step: Step, rank: int, group: Any, buffers: Buffers) -> None:
-        super().__init__(step, rank, group, buffers)
-        buffer, (one, other, product) = self.received, buffers.factors
+    def run() -> None:
+        work = dist.all_reduce(call.received, group=group, async_op=True)
+        torch.mm(one, other, out=product)
+        work.wait()
 
-        def run() -> None:
-            work = dist.all_reduce(buffer, group=group, async_op=True)
-            torch.mm(one, other, out=product)
-            work.wait()
-
-        self.run = run
+    call.run = run
+    return call
 
 
-class ReduceScatter(Call):
+def _reduce_scatter(step: Step, rank: int, group: Any, buffers: Buffers) -> Call:
     """Sum of which each rank gets its own part."""
-
-    def __init__(self, step: Step, rank: int, group: Any, buffers: Buffers) -> None:
-        self._place, self._ranks = step.members.index(rank), len(step.members)
-        total = step.size_bytes // ELEMENT_BYTES
-        sent, received = buffers.sent[:total], buffers.received[: total // self._ranks]
-        super().__init__(sent, received, lambda: _ignored(_reduce_scatter(received, sent, group=group)))
-
-    def fill(self) -> None:
-        self.sent.copy_(_pattern(self.sent.numel(), self.sent.device).mul_(self._place + 1))
-
-    def expected(self) -> torch.Tensor:
-        part = self.received.numel()
-        return _pattern(part, self.received.device, start=self._place * part).mul_(_sum_to(self._ranks))
+    place, ranks, total = step.members.index(rank), len(step.members), step.size_bytes // ELEMENT_BYTES
+    sent, received = buffers.sent[:total], buffers.received[: total // ranks]
+    return Call(
+        sent,
+        received,
+        lambda: _reduce_scatter_of_torch(received, sent, group=group),
+        numbers=lambda: _pattern(sent).mul_(place + 1),
+        expected=lambda: _pattern(received, start=place * received.numel()).mul_(_sum_to(ranks)),
+    )
 
 
-class AllGather(Call):
+def _all_gather(step: Step, rank: int, group: Any, buffers: Buffers) -> Call:
     """Each rank gets the parts of all."""
-
-    def __init__(self, step: Step, rank: int, group: Any, buffers: Buffers) -> None:
-        self._place, self._ranks = step.members.index(rank), len(step.members)
-        total = step.size_bytes // ELEMENT_BYTES
-        sent, received = buffers.sent[: total // self._ranks], buffers.received[:total]
-        super().__init__(sent, received, lambda: _ignored(_all_gather(received, sent, group=group)))
-
-    def fill(self) -> None:
-        self.sent.copy_(_pattern(self.sent.numel(), self.sent.device, mark=self._place))
-
-    def expected(self) -> torch.Tensor:
-        part, device = self.sent.numel(), self.received.device
-        return torch.cat([_pattern(part, device, mark=place) for place in range(self._ranks)])
+    place, ranks, total = step.members.index(rank), len(step.members), step.size_bytes // ELEMENT_BYTES
+    sent, received = buffers.sent[: total // ranks], buffers.received[:total]
+    return Call(
+        sent,
+        received,
+        lambda: _all_gather_of_torch(received, sent, group=group),
+        numbers=lambda: _pattern(sent, mark=place),
+        expected=lambda: _patterns(sent, range(ranks)),
+    )
 
 
-class Broadcast(Call):
+def _broadcast(step: Step, rank: int, group: Any, buffers: Buffers) -> Call:
     """The first rank's buffer for all."""
-
-    def __init__(self, step: Step, rank: int, group: Any, buffers: Buffers) -> None:
-        buffer = buffers.received[: step.size_bytes // ELEMENT_BYTES]
-        root = step.members[0]
-        super().__init__(buffer, buffer, lambda: _ignored(dist.broadcast(buffer, root, group=group)))
-        self._is_root = rank == root
-
-    def fill(self) -> None:
-        if self._is_root:
-            self.sent.copy_(self.expected())
-
-    def expected(self) -> torch.Tensor:
-        return _pattern(self.received.numel(), self.received.device)
+    buffer, root = buffers.received[: step.size_bytes // ELEMENT_BYTES], step.members[0]
+    return Call(
+        buffer,
+        buffer,
+        lambda: dist.broadcast(buffer, root, group=group),
+        numbers=(lambda: _pattern(buffer)) if rank == root else None,
+        expected=lambda: _pattern(buffer),
+    )
 
 
-class AllToAll(Call):
+def _all_to_all(step: Step, rank: int, group: Any, buffers: Buffers) -> Call:
     """A different part from each rank for each rank."""
-
-    def __init__(self, step: Step, rank: int, group: Any, buffers: Buffers) -> None:
-        self._place, self._ranks = step.members.index(rank), len(step.members)
-        total = step.size_bytes // ELEMENT_BYTES
-        sent, received = buffers.sent[:total], buffers.received[:total]
-        super().__init__(sent, received, lambda: _ignored(dist.all_to_all_single(received, sent, group=group)))
-
-    def fill(self) -> None:
-        self.sent.copy_(self._parts([self._place * self._ranks + other for other in range(self._ranks)]))
-
-    def expected(self) -> torch.Tensor:
-        return self._parts([other * self._ranks + self._place for other in range(self._ranks)])
-
-    def _parts(self, marks: list[int]) -> torch.Tensor:
-        part = self.sent.numel() // self._ranks
-        return torch.cat([_pattern(part, self.sent.device, mark=mark) for mark in marks])
+    place, ranks, total = step.members.index(rank), len(step.members), step.size_bytes // ELEMENT_BYTES
+    sent, received = buffers.sent[:total], buffers.received[:total]
+    part = sent[: total // ranks]
+    return Call(
+        sent,
+        received,
+        lambda: dist.all_to_all_single(received, sent, group=group),
+        numbers=lambda: _patterns(part, [place * ranks + other for other in range(ranks)]),
+        expected=lambda: _patterns(part, [other * ranks + place for other in range(ranks)]),
+    )
 
 
-class SendRecv(Call):
+def _send_recv(step: Step, rank: int, group: Any, buffers: Buffers) -> Call:
     """From one rank of a pair to the other, there and back, or both ways at once.
 
     The operations go in batches, which use the group's own communicator; a lone send or recv would make one for each
     pair with NCCL. That communicator was connected by an earlier call of all ranks, as torch demands for batches of
     some of them.
     """
-
-    def __init__(self, step: Step, rank: int, group: Any, buffers: Buffers) -> None:
-        source, destination = next(pair for pair in step.pairs if rank in pair)
-        peer = destination if rank == source else source
-        count = step.size_bytes // ELEMENT_BYTES
-        sent, received = buffers.sent[:count], buffers.received[:count]
-        send, receive = dist.P2POp(dist.isend, sent, peer, group), dist.P2POp(dist.irecv, received, peer, group)
-        if step.both_ways:
-            batches = [[send, receive]]
-        elif step.purpose == "latency":
-            batches = [[send], [receive]] if rank == source else [[receive], [send]]
-        else:
-            batches = [[send]] if rank == source else [[receive]]
-        start = dist.batch_isend_irecv if sent.is_cuda else _start_each
-        super().__init__(sent, received, lambda: _run_batches(start, batches))
-        self._receives = any(receive in batch for batch in batches)
-        ranks = max(step.members) + 1
-        self._mark, self._mark_of_peer = rank * ranks + peer, peer * ranks + rank
-
-    def fill(self) -> None:
-        self.sent.copy_(_pattern(self.sent.numel(), self.sent.device, mark=self._mark))
-
-    def expected(self) -> torch.Tensor | None:
-        if not self._receives:
-            return None
-        return _pattern(self.received.numel(), self.received.device, mark=self._mark_of_peer)
+    source, destination = next(pair for pair in step.pairs if rank in pair)
+    peer = destination if rank == source else source
+    count = step.size_bytes // ELEMENT_BYTES
+    sent, received = buffers.sent[:count], buffers.received[:count]
+    send, receive = dist.P2POp(dist.isend, sent, peer, group), dist.P2POp(dist.irecv, received, peer, group)
+    if step.both_ways:
+        batches = [[send, receive]]
+    elif step.purpose == "latency":
+        batches = [[send], [receive]] if rank == source else [[receive], [send]]
+    else:
+        batches = [[send]] if rank == source else [[receive]]
+    receives = any(receive in batch for batch in batches)
+    start = dist.batch_isend_irecv if sent.is_cuda else _start_each
+    ranks = max(step.members) + 1
+    return Call(
+        sent,
+        received,
+        lambda: _run_batches(start, batches),
+        numbers=lambda: _pattern(sent, mark=rank * ranks + peer),
+        expected=(lambda: _pattern(received, mark=peer * ranks + rank)) if receives else None,
+    )
 
 
-class HostCopy(Call):
+def _host_copy(step: Step, rank: int, group: Any, buffers: Buffers) -> Call:
     """Between pinned memory of the host and a GPU; either side makes the numbers that it must hold by itself."""
-
-    def __init__(self, step: Step, rank: int, group: Any, buffers: Buffers) -> None:
-        count = step.size_bytes // ELEMENT_BYTES
-        host, device = buffers.sent[:count], buffers.received[:count]
-        source, target = (host, device) if step.operation == "host_to_device" else (device, host)
-        super().__init__(source, target, lambda: _ignored(target.copy_(source, non_blocking=True)))
-
-    def fill(self) -> None:
-        self.sent.copy_(_pattern(self.sent.numel(), self.sent.device))
-
-    def expected(self) -> torch.Tensor:
-        return _pattern(self.received.numel(), self.received.device)
+    count = step.size_bytes // ELEMENT_BYTES
+    host, device = buffers.sent[:count], buffers.received[:count]
+    source, target = (host, device) if step.operation == "host_to_device" else (device, host)
+    return Call(
+        source,
+        target,
+        lambda: target.copy_(source, non_blocking=True),
+        numbers=lambda: _pattern(source),
+        expected=lambda: _pattern(target),
+    )
 
 
 _CALLS: dict[str, Callable[[Step, int, Any, Buffers], Call]] = {
-    "all_reduce": AllReduce,
-    "all_gather": AllGather,
-    "reduce_scatter": ReduceScatter,
-    "broadcast": Broadcast,
-    "all_to_all": AllToAll,
-    "send_recv": SendRecv,
-    "host_to_device": HostCopy,
-    "device_to_host": HostCopy,
-    "matrix_product": MatrixProduct,
-    "overlapped": Overlapped,
+    "all_reduce": _all_reduce,
+    "all_gather": _all_gather,
+    "reduce_scatter": _reduce_scatter,
+    "broadcast": _broadcast,
+    "all_to_all": _all_to_all,
+    "send_recv": _send_recv,
+    "host_to_device": _host_copy,
+    "device_to_host": _host_copy,
+    "matrix_product": _matrix_product,
+    "overlapped": _overlapped,
 }
 
 
@@ -294,14 +250,16 @@ def _start_each(batch: list[dist.P2POp]) -> list[Any]:
     return [operation.op(operation.tensor, operation.peer, operation.group) for operation in batch]
 
 
-def _ignored(_: object) -> None:
-    """Discard the return value of a synchronous call, which has no information."""
-
-
-def _pattern(count: int, device: torch.device, *, start: int = 0, mark: int = 0) -> torch.Tensor:
-    """1 to 251, again and again, from a place on; a mark shifts them out of the range of any other mark."""
-    places = torch.arange(start, start + count, dtype=torch.int32, device=device)
+def _pattern(like: torch.Tensor, *, start: int = 0, mark: int = 0) -> torch.Tensor:
+    """1 to 251, again and again, from a place on, for each element of a tensor; a mark shifts them out of the range of
+    any other mark."""
+    places = torch.arange(start, start + like.numel(), dtype=torch.int32, device=like.device)
     return (places.remainder_(_PERIOD).add_(1 + mark * _PERIOD)).to(torch.float32)
+
+
+def _patterns(part: torch.Tensor, marks: Iterable[int]) -> torch.Tensor:
+    """The patterns of several parts, one after the other."""
+    return torch.cat([_pattern(part, mark=mark) for mark in marks])
 
 
 def _sum_to(number: int) -> int:

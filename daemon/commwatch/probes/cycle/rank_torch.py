@@ -67,27 +67,24 @@ class TorchGroup:
         self._store.set(f"here/{self._plan.rank}", "")
         self._store.wait([f"here/{rank}" for rank in range(self._plan.ranks)], self._timeout)
 
-    def first_call(self) -> float:
-        """Make context, groups and buffers, and one small call on each group; seconds of groups and calls."""
+    def first_call(self) -> None:
+        """Make context, groups and buffers, and one small call on each group."""
         if self._on_gpu:
             torch.cuda.set_device(self._device)
         if self._copies:
             _run_near(self._device)
         buffers = Buffers(self._plan, self._device)
         with self._named_errors():
-            started = time.perf_counter()
             if self._copies:
                 buffers.received.copy_(buffers.sent)
             else:
                 self._connect()
             self._finish()
-            seconds = time.perf_counter() - started
         self._calls = {
             step: make_call(step, self._plan.rank, self._groups.get(step.members), buffers)
             for step in self._plan.steps
             if self._plan.rank in step.members
         }
-        return seconds
 
     def _connect(self) -> None:
         everyone = tuple(range(self._plan.ranks))

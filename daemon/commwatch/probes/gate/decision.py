@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from commwatch.node.gpus_now import GpuFacts
 from commwatch.probes.plan import CyclePlan, Skipped
 from commwatch.probes.rank_plan import SkipReason
-
-Gate: TypeAlias = Literal["auto", "slurm", "kubernetes", "idle", "off"]
 
 MEMORY_LIMIT_BYTES = 2**30
 MEMORY_LIMIT_SHARE = 0.02
@@ -24,17 +22,12 @@ class SchedulerAnswer(NamedTuple):
     """For the operator: the job, or the reason why its presence is unknown, with the remedy."""
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerFacts:
-    """Reports of this node's schedulers; None for one that was not asked."""
+class SchedulerFacts(NamedTuple):
+    """Reports of this node's schedulers; None for one that the gate does not require, or that the operator leaves out
+    (``--ignore-scheduler``)."""
 
-    slurmd: bool = False
-    """Whether it runs here."""
-    kubelet: bool = False
     slurm: SchedulerAnswer | None = None
     kubernetes: SchedulerAnswer | None = None
-    ignored: bool = False
-    """The operator says that the node is theirs (``--ignore-scheduler``)."""
 
 
 _NO_COLLECTIVES = (
@@ -45,6 +38,7 @@ _NO_COLLECTIVES = (
 @dataclass(frozen=True, slots=True)
 class GateFacts:
     enabled: bool = True
+    """By ``probes.enabled`` and ``probes.gate``."""
     is_recording: bool = False
     """The node is a recording, and no file of faults is named."""
     maintenance: str = ""
@@ -61,7 +55,8 @@ class GateFacts:
     """NVML indexes of the GPUs that the probe names and the driver does not have."""
     stuck: tuple[str, ...] = ()
     """Processes that sit in the kernel, in words."""
-    scheduler: SchedulerFacts = field(default_factory=SchedulerFacts)
+    scheduler: SchedulerFacts | None = None
+    """None: not asked."""
     initial_pid_namespace: bool | None = True
     """Whether we see the processes of the whole node; None where that cannot be known."""
     gpus: tuple[GpuFacts, ...] = ()
@@ -89,7 +84,7 @@ class Skip(NamedTuple):
         return Skipped(finished_at=now, reason=self.reason, detail=self.detail)
 
 
-def decide(gate: Gate, plan: CyclePlan, facts: GateFacts) -> Skip | None:
+def decide(plan: CyclePlan, facts: GateFacts) -> Skip | None:
     """None if the probe may start; then its plan has ranks and steps.
 
     A gloo probe touches no GPU and asks for nothing about them. A simulated probe disturbs no job: only the GPUs of its
@@ -98,21 +93,21 @@ def decide(gate: Gate, plan: CyclePlan, facts: GateFacts) -> Skip | None:
     """
     backend = plan.backend
     return (
-        decide_before_asking(gate, plan, facts)
-        or (_schedulers(gate, facts.scheduler) if backend != "simulated" else None)
+        decide_before_asking(plan, facts)
+        or (_schedulers(facts.scheduler) if backend != "simulated" else None)
         or (_namespace(facts) if backend == "nccl" else None)
         or (None if plan.on_host else _gpus(facts.gpus))
         or (None if facts.within_budget else Skip("budget", "the GPUs' share of time for probes is used up"))
     )
 
 
-def decide_before_asking(gate: Gate, plan: CyclePlan, facts: GateFacts) -> Skip | None:
+def decide_before_asking(plan: CyclePlan, facts: GateFacts) -> Skip | None:
     """The reasons against a probe that depend on neither GPUs nor schedulers, so that these need not be asked."""
-    return _switched_off(gate, facts) or _cannot_run(plan, facts)
+    return _switched_off(facts) or _cannot_run(plan, facts)
 
 
-def _switched_off(gate: Gate, facts: GateFacts) -> Skip | None:
-    if not facts.enabled or gate == "off":
+def _switched_off(facts: GateFacts) -> Skip | None:
+    if not facts.enabled:
         return Skip(
             "disabled", _NO_COLLECTIVES if facts.is_recording else "probes are switched off in the configuration"
         )
@@ -147,24 +142,10 @@ def _cannot_run(plan: CyclePlan, facts: GateFacts) -> Skip | None:
     return None
 
 
-def asks_slurm(gate: Gate, *, slurmd: bool) -> bool:
-    """Whether Slurm must report the node as free."""
-    return gate == "slurm" or (gate == "auto" and slurmd)
-
-
-def asks_kubelet(gate: Gate, *, kubelet: bool) -> bool:
-    """Whether the kubelet must report the node's GPUs as free."""
-    return gate == "kubernetes" or (gate == "auto" and kubelet)
-
-
-def _schedulers(gate: Gate, facts: SchedulerFacts) -> Skip | None:
-    if facts.ignored:
-        return None
-    asked = []
-    if asks_slurm(gate, slurmd=facts.slurmd):
-        asked.append(facts.slurm or SchedulerAnswer("unknown", "Slurm was not asked"))
-    if asks_kubelet(gate, kubelet=facts.kubelet):
-        asked.append(facts.kubernetes or SchedulerAnswer("unknown", "the kubelet was not asked"))
+def _schedulers(facts: SchedulerFacts | None) -> Skip | None:
+    if facts is None:
+        return Skip("scheduler_unknown", "the schedulers of this node were not asked")
+    asked = [one for one in facts if one is not None]
     # A job that is known of says more than a scheduler that gives no answer.
     for answer in asked:
         if answer.state == "busy":

@@ -1,6 +1,6 @@
 """Asks the kubelet for the devices of this node's pods, over the pod-resources socket, in a child process.
 
-``commwatch.probes.gate.kubelet SOCKET SECONDS`` prints them as JSON. gRPC is far too heavy for the daemon.
+``commwatch.probes.gate.kubelet SOCKET SECONDS`` prints the answer as JSON. gRPC is far too heavy for the daemon.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,31 +29,6 @@ _START_SECONDS = 2.0
 """Beyond the deadline of the call: the child imports gRPC first."""
 
 
-class Allocation(msgspec.Struct, frozen=True):
-    pod: str
-    """``namespace/name``."""
-    resource: str
-    """``nvidia.com/gpu``; of a claim ``claim NAME``."""
-    drivers: tuple[str, ...] = ()
-    """Of a claim: the drivers of its devices, where the kubelet names them."""
-    is_claim: bool = False
-
-    @property
-    def is_gpu(self) -> bool:
-        """Whether it is, or may be, a GPU: a claim whose drivers are not known is taken for one."""
-        if not self.is_claim:
-            return self.resource.startswith(_RESOURCE_PREFIX)
-        return not self.drivers or any(driver.endswith(_DRIVER_SUFFIX) for driver in self.drivers)
-
-
-class Report(msgspec.Struct, frozen=True):
-    """The result of the child process."""
-
-    allocations: tuple[Allocation, ...] = ()
-    problem: str = ""
-    """Why the kubelet could not be asked, and what to do; empty where it answered."""
-
-
 async def ask_kubelet(path: Path, deadline: float) -> SchedulerAnswer:
     """Whether a pod has a GPU of this node.
 
@@ -67,21 +42,9 @@ async def ask_kubelet(path: Path, deadline: float) -> SchedulerAnswer:
     except NoAnswer as error:
         return SchedulerAnswer("unknown", f"the kubelet cannot be asked: {error}")
     try:
-        return judge(msgspec.json.decode(answer.output, type=Report))
+        return msgspec.json.decode(answer.output, type=SchedulerAnswer)
     except (ValueError, RecursionError):
         return SchedulerAnswer("unknown", f"the kubelet cannot be asked: {answer.last_error}")
-
-
-def judge(report: Report) -> SchedulerAnswer:
-    """Free where no container has a GPU."""
-    if report.problem:
-        return SchedulerAnswer("unknown", report.problem)
-    held = [one for one in report.allocations if one.is_gpu]
-    if not held:
-        return SchedulerAnswer("free")
-    pods = len({one.pod for one in held})
-    more = f"; {pods} pods have GPUs" if pods > 1 else ""
-    return SchedulerAnswer("busy", f"pod {held[0].pod} has {held[0].resource}{more}")
 
 
 # --- in the child ---
@@ -117,27 +80,40 @@ def _message_classes() -> dict[str, Any]:  # protobuf has no types
     return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"v1.{name}")) for name in _FIELDS}
 
 
-def _allocations(pods: Iterable[Any]) -> list[Allocation]:  # messages built above
-    found = []
+def _held(pods: Iterable[Any]) -> Iterator[tuple[str, str]]:  # messages built above
+    """Pod, ``namespace/name``, and what it has that is, or may be, a GPU: a claim whose drivers are not known is taken
+    for one."""
     for pod in pods:
         name = f"{pod.namespace}/{pod.name}"
         for container in pod.containers:
-            found += [Allocation(name, one.resource_name) for one in container.devices]
+            for device in container.devices:
+                if device.resource_name.startswith(_RESOURCE_PREFIX):
+                    yield name, device.resource_name
             for claim in container.dynamic_resources:
-                drivers = tuple(one.driver_name for one in claim.claim_resources if one.driver_name)
-                found.append(Allocation(name, f"claim {claim.claim_name}", drivers, is_claim=True))
-    return found
+                drivers = [one.driver_name for one in claim.claim_resources if one.driver_name]
+                if not drivers or any(driver.endswith(_DRIVER_SUFFIX) for driver in drivers):
+                    yield name, f"claim {claim.claim_name}"
 
 
-def read_kubelet(path: str, deadline: float) -> Report:
+def _answer_of(pods: Iterable[Any]) -> SchedulerAnswer:
+    """Free where no container has a GPU."""
+    held = list(_held(pods))
+    if not held:
+        return SchedulerAnswer("free")
+    (pod, resource), count = held[0], len({pod for pod, _ in held})
+    more = f"; {count} pods have GPUs" if count > 1 else ""
+    return SchedulerAnswer("busy", f"pod {pod} has {resource}{more}")
+
+
+def read_kubelet(path: str, deadline: float) -> SchedulerAnswer:
     """Ask the kubelet; blocks, at most for the deadline in seconds."""
     try:
         import google.protobuf  # noqa: F401 - only whether it is there
         import grpc
     except ImportError as error:
-        return Report(problem=f"the kubelet cannot be asked: {error}; install commwatch[kubernetes]")
+        return SchedulerAnswer("unknown", f"the kubelet cannot be asked: {error}; install commwatch[kubernetes]")
     if problem := _cannot_connect(path, deadline):
-        return Report(problem=problem)
+        return SchedulerAnswer("unknown", problem)
     classes = _message_classes()
     options = [
         # The path as authority, which gRPC would take, is refused by the kubelet's library.
@@ -154,8 +130,8 @@ def read_kubelet(path: str, deadline: float) -> Report:
         try:
             answer = call(classes["ListPodResourcesRequest"](), timeout=deadline)
         except grpc.RpcError as error:
-            return Report(problem=_failure(path, deadline, error.code().name, error.details() or ""))
-    return Report(tuple(_allocations(answer.pod_resources)))
+            return SchedulerAnswer("unknown", _failure(path, deadline, error.code().name, error.details() or ""))
+    return _answer_of(answer.pod_resources)
 
 
 def _cannot_connect(path: str, deadline: float) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from commwatch.config.settings import Probes
-from commwatch.probes.gate.decision import SchedulerAnswer, SchedulerFacts, asks_kubelet, asks_slurm
+from commwatch.probes.gate.decision import SchedulerAnswer, SchedulerFacts
 from commwatch.probes.gate.kubelet import ask_kubelet
 from commwatch.probes.gate.slurm import ask_slurm, node_name
 from commwatch.sources.files import parse_users
@@ -31,21 +31,19 @@ async def scheduler_facts(limits: Probes, procfs: Path, sysfs: Path) -> Schedule
     if limits.gate in ("idle", "off"):
         return SchedulerFacts()
     daemons = await asyncio.to_thread(find_daemons, procfs)
-    slurmd = bool(daemons.slurmd)
 
     async def slurm() -> SchedulerAnswer | None:
-        if not asks_slurm(limits.gate, slurmd=slurmd):
+        if limits.gate != "slurm" and not (limits.gate == "auto" and daemons.slurmd):
             return None
         name = node_name(limits.slurm_node, daemons.slurmd)
         return await ask_slurm(sysfs / "fs/cgroup", name, limits.scheduler_deadline)
 
     async def kubernetes() -> SchedulerAnswer | None:
-        if not asks_kubelet(limits.gate, kubelet=daemons.kubelet):
+        if limits.gate != "kubernetes" and not (limits.gate == "auto" and daemons.kubelet):
             return None
         return await ask_kubelet(Path(limits.kubelet_socket), limits.scheduler_deadline)
 
-    answers = await asyncio.gather(slurm(), kubernetes())
-    return SchedulerFacts(slurmd=slurmd, kubelet=daemons.kubelet, slurm=answers[0], kubernetes=answers[1])
+    return SchedulerFacts(*await asyncio.gather(slurm(), kubernetes()))
 
 
 def find_daemons(procfs: Path) -> Daemons:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import structlog
 
-from commwatch.config.settings import Config
 from commwatch.node.gpus_now import GpusNow
-from commwatch.probes.gate.decision import SchedulerFacts, asks_slurm
 from commwatch.probes.gate.hold import HoldFile
 from commwatch.probes.gate.slurm import job_cgroups
 from commwatch.probes.plan import YieldReason
-from commwatch.probes.rank_plan import Backend
 
 log = structlog.get_logger("commwatch.probes.watch")
 
@@ -83,6 +81,7 @@ class NodeChecks:
             return Halt("gpu_unknown", f"the node could not be looked at: {type(error).__name__}: {error}")
 
 
+@dataclass(eq=False)
 class NodeWatch:
     """Looks at the node for one cycle, as the launcher asks; implements ``Watch``.
 
@@ -90,37 +89,25 @@ class NodeWatch:
     kubelet is not asked: its pods are seen by their processes.
     """
 
-    def __init__(
-        self,
-        hold: HoldFile,
-        *,
-        gpus: GpusNow | None,
-        read_processes: Callable[[], Awaitable[None]],
-        cgroups: Path | None,
-        procfs: Path,
-        now: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Begin to watch: a request for a hold from now on makes the cycle yield.
+    hold: HoldFile
+    """A request for a hold from now on makes the cycle yield."""
+    gpus: GpusNow | None
+    """The GPUs of the node; None for a cycle that touches none."""
+    read_processes: Callable[[], Awaitable[None]]
+    """Reads ``PROCESS_COLLECTOR`` into the store of that view now."""
+    cgroups: Path | None
+    """Where Slurm's jobs appear, usually ``/sys/fs/cgroup``; None if Slurm is not asked."""
+    procfs: Path
+    now: Callable[[], float]
+    """Wall clock seconds since 1970."""
+    monotonic: Callable[[], float]
+    """The clock of the readings."""
 
-        Args:
-            gpus: the GPUs of the node; None for a cycle that touches none.
-            read_processes: reads ``PROCESS_COLLECTOR`` into the store of that view now.
-            cgroups: where Slurm's jobs appear, usually ``/sys/fs/cgroup``; None if Slurm is not asked.
-            now: wall clock seconds since 1970.
-            monotonic: the clock of the readings.
-        """
-        self._hold = hold
-        self._gpus = gpus
-        self._read_processes = read_processes
-        self._cgroups = cgroups
-        self._procfs = procfs
-        self._now = now
-        self._monotonic = monotonic
-        self._devices = () if gpus is None else tuple(gpu.pci_bus_id for gpu in gpus.gpus())
+    def __post_init__(self) -> None:
+        self._devices = () if self.gpus is None else tuple(gpu.pci_bus_id for gpu in self.gpus.gpus())
         self._ours: set[int] = set()
         """Every rank ever named: a process that has ended may stay on the driver's list for a moment."""
-        known = hold.read()
+        known = self.hold.read()
         self._asked_before = known.since if known is not None else None
 
     async def __call__(self, ours: frozenset[int]) -> Halt | None:
@@ -132,23 +119,23 @@ class NodeWatch:
         self._ours |= ours
         if halt := self._held():
             return halt
-        if self._cgroups is not None and (jobs := await asyncio.to_thread(job_cgroups, self._cgroups)):
+        if self.cgroups is not None and (jobs := await asyncio.to_thread(job_cgroups, self.cgroups)):
             return Halt("scheduler_busy", f"Slurm {min(jobs).replace('_', ' ')} came to this node")
-        return None if self._gpus is None else await self._strangers(self._gpus)
+        return None if self.gpus is None else await self._strangers(self.gpus)
 
     def _held(self) -> Halt | None:
-        hold = self._hold.read()
+        hold = self.hold.read()
         if hold is None:
             return None
-        if hold.left(self._now()) > 0:
-            return Halt("requested", f"the node is held for a job for another {hold.left(self._now()):.0f} s")
+        if hold.left(self.now()) > 0:
+            return Halt("requested", f"the node is held for a job for another {hold.left(self.now()):.0f} s")
         if hold.since != self._asked_before:
             return Halt("requested", "commwatch yield asked for the GPUs")
         return None
 
     async def _strangers(self, gpus: GpusNow) -> Halt | None:
-        started = self._monotonic()
-        await self._read_processes()
+        started = self.monotonic()
+        await self.read_processes()
         occupants = gpus.occupants(started)
         for device in self._devices:
             for pid in occupants.get(device) or ():
@@ -160,21 +147,10 @@ class NodeWatch:
     def _is_ours(self, pid: int) -> bool:
         if pid in self._ours:
             return True
-        if session_of(self._procfs, pid) in self._ours:
+        if session_of(self.procfs, pid) in self._ours:
             self._ours.add(pid)
             return True
         return False
-
-
-def job_cgroup_root(settings: Config, backend: Backend, scheduler: SchedulerFacts) -> Path | None:
-    """The root of the cgroups of Slurm's jobs for a cycle's checks; None if Slurm is not asked.
-
-    Args:
-        backend: of the cycle; a simulated one disturbs no job.
-    """
-    if backend == "simulated" or scheduler.ignored or not asks_slurm(settings.probes.gate, slurmd=scheduler.slurmd):
-        return None
-    return Path(settings.paths.sysfs) / "fs/cgroup"
 
 
 def session_of(procfs: Path, pid: int) -> int | None:

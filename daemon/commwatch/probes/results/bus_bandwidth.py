@@ -115,16 +115,6 @@ def break_even_seconds(fewer: int, fewer_seconds: float, more: int, more_seconds
     return max(0.0, (fewer * more_seconds - more * fewer_seconds) / (more - fewer))
 
 
-def computing_seconds(share: float, sum_seconds: float) -> float:
-    """How long a step must compute so that computing has a share of it; seconds.
-
-    Args:
-        share: above 0, below 1.
-        sum_seconds: that the gradients take, not overlapped.
-    """
-    return share / (1 - share) * sum_seconds
-
-
 def scaling_points(size_bytes: int, seconds: Mapping[int, float]) -> tuple[ScalingPoint, ...]:
     """The points of a measured series, by number of ranks.
 
@@ -159,7 +149,7 @@ def scaling_words(points: tuple[ScalingPoint, ...]) -> tuple[str, ...]:
         words.append(f"{head}; bus bandwidth {rate}, {share:.0f} % of the best.")
         fewer, fewer_seconds = point.ranks, point.seconds_per_gigabyte
     if points:
-        limit = computing_seconds(_WELL_USED, fewer_seconds)
+        limit = _WELL_USED / (1 - _WELL_USED) * fewer_seconds
         words.append(
             f"With {fewer} GPUs at least {100 * _WELL_USED:.0f} % of a step is computing "
             f"where it computes longer than {format_seconds(limit)} per GB of gradients."

@@ -69,17 +69,13 @@ def against_history(times: LogTimes, history: LogTimes) -> Slowness:
     return {cell: value - history[cell] for cell, value in times.items() if cell in history}
 
 
-def rounds_of(matrix: PairMatrix) -> dict[Cell, int]:
-    """In which round each cell was measured, for those of which it is known."""
-    return {(one.source, one.destination): one.round for one in matrix.cells if one.round is not None}
-
-
-def without_ramp(slowness: Slowness, rounds: Mapping[Cell, int]) -> Slowness:
+def without_ramp(slowness: Slowness, matrix: PairMatrix) -> Slowness:
     """The slowness without what the pairs of the first rounds have in common: they run before the clocks are up.
 
     It ends with the first round that is not slow as a whole. A round of one pair has no other pair to compare with;
     only the amount that the next round confirms is subtracted.
     """
+    rounds = {(one.source, one.destination): one.round for one in matrix.cells if one.round is not None}
     values: dict[int, list[float]] = {}
     for cell, value in slowness.items():
         if cell in rounds:

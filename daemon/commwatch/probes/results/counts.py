@@ -7,24 +7,12 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import get_args
 
+from commwatch.probes.gate.decision import GPU_SKIPS
 from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, YieldReason
 from commwatch.probes.rank_plan import FailureReason, SkipReason
 from commwatch_exporters.snapshot import Value
 
-_WITHOUT_GPUS: frozenset[str] = frozenset(
-    {
-        "nccl_error",
-        "no_gpu_backend",
-        "single_gpu",
-        "foreign_pid_namespace",
-        "gpu_unknown",
-        "gpu_busy",
-        "gpu_memory_used",
-        "compute_mode",
-        "mig",
-        "budget",
-    }
-)
+_WITHOUT_GPUS = frozenset[str]({"nccl_error", "no_gpu_backend", "single_gpu", "budget", *GPU_SKIPS})
 """Reasons that a cycle over gloo does not meet."""
 
 

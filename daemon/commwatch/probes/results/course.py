@@ -24,16 +24,6 @@ class Baseline:
     """Times the distance from the median to the limit of a spike: above 1 where the results are few."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpikeRule:
-    deviations: float
-    """A spike is above the median by more than this number of median absolute deviations, and"""
-    ratio: float
-    """above this multiple of the median; the larger of both counts."""
-    absolute_seconds: float | None
-    """A limit that needs no baseline; None without one."""
-
-
 def baseline_of(times: Sequence[float], fewest: int, first: int | None = None) -> Baseline | None:
     """Baseline of good times, seconds.
 
@@ -68,18 +58,21 @@ def held_to(baseline: Baseline | None, reference: Baseline | None, most: float) 
     return Baseline(middle, min(baseline.deviation, most * reference.deviation), baseline.width)
 
 
-def spike_limit(baseline: Baseline | None, rule: SpikeRule) -> float | None:
-    """Above which a latency is a spike, seconds: the baseline's limit or the absolute one, the lower of both."""
-    limits = [] if rule.absolute_seconds is None else [rule.absolute_seconds]
+def spike_limit(baseline: Baseline | None, absolute: float | None, rule: Thresholds) -> float | None:
+    """Above which a latency is a spike, seconds: the baseline's limit or the absolute one, the lower of both.
+
+    The baseline's is above the median by a number of median absolute deviations, and by a multiple of the median: the
+    larger of both counts.
+
+    Args:
+        absolute: a limit that needs no baseline, seconds; None without one.
+    """
+    limits = [] if absolute is None else [absolute]
     if baseline is not None:
-        distance = max(rule.deviations * baseline.deviation, (rule.ratio - 1) * baseline.median)
+        by_noise = rule.probe_latency_spike_mad_factor * baseline.deviation
+        distance = max(by_noise, (rule.probe_latency_spike_median_factor - 1) * baseline.median)
         limits.append(baseline.median + baseline.width * distance)
     return min(limits, default=None)
-
-
-def is_spike(latency: float, baseline: Baseline | None, rule: SpikeRule) -> bool:
-    limit = spike_limit(baseline, rule)
-    return limit is not None and latency > limit
 
 
 KEPT_RESULTS = 200

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import Final
 
@@ -23,7 +23,6 @@ from commwatch.probes.results.cells import (
     combined,
     expected_times,
     log_times,
-    rounds_of,
     usual,
     without_ramp,
 )
@@ -34,12 +33,10 @@ MATRICES: Final = 3
 """In a row that must show the same part."""
 FIRST_KEPT: Final = 4
 LATEST_KEPT: Final = 8
-_BANDWIDTHS: tuple[Quantity, ...] = ("bandwidth", "both_ways")
-_LATENCY: tuple[Quantity, ...] = ("latency",)
 
-BANDWIDTH_RULE = SearchRule(slow=math.log(1.18), slow_pair=math.log(1.28), deviation=0.06, measured_twice=True)
+BANDWIDTH_RULE = SearchRule(("bandwidth", "both_ways"), slow=math.log(1.18), slow_pair=math.log(1.28), deviation=0.06)
 """A part on several pairs counts from 85 % of the bandwidth downwards, a single pair from 78 %."""
-LATENCY_RULE = SearchRule(slow=math.log(1.5), slow_pair=math.log(1.8), deviation=0.12, measured_twice=False)
+LATENCY_RULE = SearchRule(("latency",), slow=math.log(1.5), slow_pair=math.log(1.8), deviation=0.12)
 """A small message counts from 1.5 times on (design), and from 1.8 times for a single pair."""
 
 
@@ -59,31 +56,13 @@ def _conditions(matrix: PairMatrix) -> tuple[object, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
-    """The usual times of the cells of one series of matrices."""
+def _usual_times(good: Sequence[PairMatrix], quantity: Quantity) -> LogTimes:
+    """By the good matrices of one series, as ``keep_good`` keeps them.
 
-    conditions: tuple[object, ...]
-    usually: Mapping[Quantity, LogTimes]
-
-
-_NOTHING: Mapping[Quantity, LogTimes] = {"bandwidth": {}, "both_ways": {}, "latency": {}}
-
-
-def past_of(good: Sequence[PairMatrix]) -> Past | None:
-    """The usual times by the good matrices of one series; None without any.
-
-    Args:
-        good: as ``keep_good`` keeps them. The first ones count as long as the latest are no better, so that a slow
-            decline does not become its own reference.
+    The first ones count as long as the latest are no better, so that a slow decline does not become its own reference.
     """
-    if not good:
-        return None
-    usually = {}
-    for quantity in (*_BANDWIDTHS, *_LATENCY):
-        times = [log_times(one, quantity) for one in good]
-        usually[quantity] = best_of(usual(times[:FIRST_KEPT]), usual(times[FIRST_KEPT:]))
-    return Past(_conditions(good[-1]), usually)
+    times = [log_times(one, quantity) for one in good]
+    return best_of(usual(times[:FIRST_KEPT]), usual(times[FIRST_KEPT:]))
 
 
 def keep_good(good: Sequence[PairMatrix], matrix: PairMatrix) -> tuple[PairMatrix, ...]:
@@ -95,7 +74,7 @@ def keep_good(good: Sequence[PairMatrix], matrix: PairMatrix) -> tuple[PairMatri
 def find_suspects(
     matrices: Sequence[PairMatrix],
     parts: Parts,
-    past: Past | None = None,
+    good: Sequence[PairMatrix] = (),
     *,
     firm_expected: bool = False,
     fewest: int = MATRICES,
@@ -108,18 +87,20 @@ def find_suspects(
     Args:
         matrices: the last ones, oldest first, all still current; those before the last that are not comparable with
             it end the row.
-        past: the usual times of the cells; ignored if they are of another series.
+        good: earlier ones, as ``keep_good`` keeps them, for the usual times of the cells; ignored if of another series.
         firm_expected: the expected bandwidths are configured or a reference: then a class of ways that is slow as a
             whole counts from the first day on.
         fewest: matrices in a row that must show it; one is enough for a first suspicion.
     """
     row = _row(matrices, fewest)
-    found = _found_in(row, parts, past, (BANDWIDTH_RULE, LATENCY_RULE), firm_expected) if row else []
+    found = _found_in(row, parts, good, (BANDWIDTH_RULE, LATENCY_RULE), firm_expected) if row else []
     suspects = [suspect_of(one, parts) for one in found]
     return tuple(sorted(suspects, key=lambda one: (-one.confidence, -one.slowdown, one.kind, one.element)))
 
 
-def looks_slow(matrix: PairMatrix, parts: Parts, past: Past | None = None, *, firm_expected: bool = False) -> bool:
+def looks_slow(
+    matrix: PairMatrix, parts: Parts, good: Sequence[PairMatrix] = (), *, firm_expected: bool = False
+) -> bool:  # fmt: skip
     """Whether a matrix should be repeated soon, and must not become a reference for later ones.
 
     The bar is lower than for naming a part: one matrix is never enough evidence on a single pair.
@@ -128,7 +109,7 @@ def looks_slow(matrix: PairMatrix, parts: Parts, past: Past | None = None, *, fi
         matrix: the newest one; the rest as for ``find_suspects``.
     """
     bandwidth, latency = (replace(one, gain_least=0.0) for one in (BANDWIDTH_RULE, LATENCY_RULE))
-    return bool(_found_in([matrix], parts, past, (bandwidth, latency), firm_expected))
+    return bool(_found_in([matrix], parts, good, (bandwidth, latency), firm_expected))
 
 
 def slower_than_before(
@@ -154,17 +135,18 @@ def slower_than_before(
 def _found_in(
     row: Sequence[PairMatrix],
     parts: Parts,
-    past: Past | None,
+    good: Sequence[PairMatrix],
     rules: tuple[SearchRule, SearchRule],
     firm_expected: bool,
 ) -> list[Found]:
     """The parts that explain the slow cells of comparable matrices, by the rules for bandwidth and for latency."""
-    usually = past.usually if past is not None and past.conditions == _conditions(row[-1]) else _NOTHING
-    for quantities, rule in zip((_BANDWIDTHS, _LATENCY), rules, strict=True):
-        found = _against_the_past(row, parts, quantities, usually, rule)
-        if not found and firm_expected and quantities == _BANDWIDTHS and not usually["bandwidth"]:
+    known = good if good and comparable(good[-1], row[-1]) else ()
+    for rule in rules:
+        usually = {one: _usual_times(known, one) for one in rule.quantities}
+        found = _against_the_past(row, parts, usually, rule)
+        if not found and firm_expected and rule.quantities[0] == "bandwidth" and not usually["bandwidth"]:
             found = _against_expectation(row, parts, rule)
-        found += _among_peers(row, parts, quantities, usually, rule, found)
+        found += _among_peers(row, parts, usually, rule, found)
         if found:
             return found
     return []
@@ -177,20 +159,16 @@ def _row(matrices: Sequence[PairMatrix], fewest: int) -> list[PairMatrix]:
 
 
 def _against_the_past(
-    row: Sequence[PairMatrix],
-    parts: Parts,
-    quantities: Sequence[Quantity],
-    usually: Mapping[Quantity, LogTimes],
-    rule: SearchRule,
+    row: Sequence[PairMatrix], parts: Parts, usually: Mapping[Quantity, LogTimes], rule: SearchRule
 ) -> list[Found]:
-    if not usually[quantities[0]]:
+    if not usually[rule.quantities[0]]:
         return []
 
     def judge(matrix: PairMatrix, quantity: Quantity) -> Slowness:
         return against_history(log_times(matrix, quantity), usually[quantity])
 
-    slowness = tuple(combined(one, quantities, judge) for one in row)
-    return _search(slowness, parts.all, rule, quantities[0], "what they used to do")
+    slowness = tuple(combined(one, rule.quantities, judge) for one in row)
+    return _search(slowness, parts.all, rule, "what they used to do")
 
 
 def _against_expectation(row: Sequence[PairMatrix], parts: Parts, rule: SearchRule) -> list[Found]:
@@ -201,13 +179,12 @@ def _against_expectation(row: Sequence[PairMatrix], parts: Parts, rule: SearchRu
             return []
         slowness.append(judged)
     # Nothing is expected of both ways at once, which is the second measurement of a cell.
-    return _search(tuple(slowness), parts.all, replace(rule, measured_twice=False), "bandwidth", "what is expected")
+    return _search(tuple(slowness), parts.all, replace(rule, quantities=("bandwidth",)), "what is expected")
 
 
 def _among_peers(
     row: Sequence[PairMatrix],
     parts: Parts,
-    quantities: Sequence[Quantity],
     usually: Mapping[Quantity, LogTimes],
     rule: SearchRule,
     found: Sequence[Found],
@@ -217,16 +194,14 @@ def _among_peers(
 
     def judge(matrix: PairMatrix, quantity: Quantity) -> Slowness:
         peers = against_peers(log_times(matrix, quantity), usually[quantity], parts.known)
-        risen = without_ramp(peers, rounds_of(matrix))
+        risen = without_ramp(peers, matrix)
         return {cell: value for cell, value in risen.items() if cell not in explained}
 
-    slowness = tuple(combined(one, quantities, judge) for one in row)
-    return _search(slowness, parts.among_peers, rule, quantities[0], "what the others do")
+    slowness = tuple(combined(one, rule.quantities, judge) for one in row)
+    return _search(slowness, parts.among_peers, rule, "what the others do")
 
 
-def _search(
-    slowness: tuple[Slowness, ...], among: Sequence[Candidate], rule: SearchRule, quantity: Quantity, against: str
-) -> list[Found]:
+def _search(slowness: tuple[Slowness, ...], among: Sequence[Candidate], rule: SearchRule, against: str) -> list[Found]:
     if not all(any(value >= rule.slow for value in one.values()) for one in slowness):
         return []
-    return [Found(one, quantity, against, slowness) for one in Search(slowness, rule, among).explain()]
+    return [Found(one, rule.quantities[0], against, slowness) for one in Search(slowness, rule, among).explain()]

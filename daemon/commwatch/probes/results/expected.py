@@ -18,7 +18,7 @@ from commwatch.state.records import PositiveRate, Seconds
 
 if TYPE_CHECKING:
     from commwatch.node.topology.reach import GpuPaths
-    from commwatch.probes.rank_plan import Backend, Operation, Step
+    from commwatch.probes.rank_plan import Operation, Step
 
 ExpectedSource: TypeAlias = Literal["configured", "reference", "learned", "model"]
 
@@ -67,31 +67,20 @@ class _Way:
     basis: str
 
 
-def expected_of_step(
-    step: Step, paths: GpuPaths | None, *, configured: float | None, backend: Backend
-) -> Expected | None:
-    """The expected bandwidth of a step; None if there is no expectation, as for gloo and for latency.
-
-    Of several pairs at once the slowest one counts; ``expected_of_pair`` has them one by one. A nominal link rate is
-    never the answer.
+def expected_of_step(step: Step, paths: GpuPaths | None, configured: float | None = None) -> Expected | None:
+    """The expected bandwidth of a step; None if there is no expectation, as for latency and for pairs, which
+    ``expected_of_pair`` has one by one. A nominal link rate is never the answer.
 
     Args:
         step: of a cycle whose ranks have a GPU each.
-        paths: between these GPUs; None if they are not known.
+        paths: between these GPUs; None if they are not known, and for gloo, which measures the host.
         configured: the operator's own number, bytes per second; it wins.
     """
-    if step.purpose in ("latency", "work"):
+    if step.purpose in ("latency", "work") or step.pairs:
         return None
-    if step.pairs:
-        found = [
-            expected_of_pair(pair, step.size_bytes, paths, configured=configured, backend=backend)
-            for pair in step.pairs
-        ]
-        known = [one for one in found if one is not None]
-        return min(known, key=lambda one: one.bytes_per_second) if len(known) == len(found) else None
     if configured is not None:
         return _configured(configured)
-    if backend == "gloo" or paths is None or not set(step.members) <= set(range(len(paths.addresses))):
+    if paths is None or not set(step.members) <= set(range(len(paths.addresses))):
         return None
     if step.operation in ("host_to_device", "device_to_host"):
         return _copy(paths.host_rates[step.members[0]])
@@ -104,7 +93,7 @@ def expected_of_step(
 
 
 def expected_of_pair(
-    pair: tuple[int, int], size_bytes: int, paths: GpuPaths | None, *, configured: float | None, backend: Backend
+    pair: tuple[int, int], size_bytes: int, paths: GpuPaths | None, configured: float | None = None
 ) -> Expected | None:
     """The expected bandwidth from one GPU to another, one way or both ways at once; None if there is no expectation.
 
@@ -115,7 +104,7 @@ def expected_of_pair(
     """
     if configured is not None:
         return _configured(configured)
-    found = paths.between(*pair) if paths is not None and backend != "gloo" else None
+    found = None if paths is None else paths.between(*pair)
     if found is None or found.bytes_per_second is None:
         return None
     step_seconds = _NVLINK_STEP_SECONDS if found.nvlinks else _PCIE_STEP_SECONDS
@@ -224,18 +213,17 @@ def latency_mark(step: Step, paths: GpuPaths | None, *, factor: float, most: flo
     return min(most, factor * _start_seconds(step.operation, len(step.members), step_seconds))
 
 
-def expected_latency(step: Step, paths: GpuPaths | None, *, backend: Backend) -> ExpectedLatency | None:
+def expected_latency(step: Step, paths: GpuPaths | None) -> ExpectedLatency | None:
     """The expected time of a latency step's call: published for such nodes, else by NCCL's constants of protocol LL.
 
-    None if there is no expectation: for gloo, which measures the host; for unknown paths; and for calls above 1 KiB,
-    whose size counts.
+    None if there is no expectation: for unknown paths, and for calls above 1 KiB, whose size counts.
 
     Args:
         step: of a cycle whose ranks have a GPU each.
-        paths: between these GPUs; None if they are not known.
+        paths: as for ``expected_of_step``.
     """
     count = len(step.members)
-    if backend == "gloo" or paths is None or count < 2 or step.size_bytes > _SMALL_BYTES:
+    if paths is None or count < 2 or step.size_bytes > _SMALL_BYTES:
         return None
     if not set(step.members) <= set(range(len(paths.addresses))):
         return None

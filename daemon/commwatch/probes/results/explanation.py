@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple, TypeAlias
 
+from commwatch.node.topology.pair_matrix import Quantity
 from commwatch.node.topology.ways import Candidate, Cell
 from commwatch.probes.results.cells import Slowness
 
@@ -34,19 +35,24 @@ STEADY_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class SearchRule:
-    """The limits for slow, as logarithm of the ratio of times."""
+    """By what cells are slow, and the limits for slow, as logarithm of the ratio of times."""
 
+    quantities: tuple[Quantity, ...]
+    """One or two measurements of a cell."""
     slow: float
     """For a part on several pairs."""
     slow_pair: float
     """For a part on a single pair: the first pairs of a cycle run before the clocks are up."""
     deviation: float
     """Of a healthy cell, with what the machine's own unevenness adds."""
-    measured_twice: bool
-    """Whether a cell combines two measurements, so that a spike hardly shows. If not, no single ordered cell is named,
-    and each direction of a pair must be slow every time."""
     gain_least: float = GAIN_MIN
     """Least saving of a part beyond its cost."""
+
+    @property
+    def measured_twice(self) -> bool:
+        """Whether a spike hardly shows. If not, no single ordered cell is named, and each direction of a pair must be
+        slow every time."""
+        return len(self.quantities) > 1
 
 
 @dataclass(frozen=True, slots=True)

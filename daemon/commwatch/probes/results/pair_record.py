@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal
 
 import msgspec
 import structlog
 
 from commwatch.config.settings import Probe
-from commwatch.config.simulated import node_name
 from commwatch.config.thresholds import Thresholds
 from commwatch.errors import StateError
-from commwatch.node.topology.elements import ways_of
-from commwatch.node.topology.pair_matrix import PairCell, PairEndpoint, PairMatrix, Suspect
-from commwatch.node.topology.ways import Parts
-from commwatch.probes.plan import CyclePlan, CycleResult, Measured, StepOutcome
+from commwatch.node.topology.pair_matrix import PairCell, PairMatrix, Suspect
+from commwatch.node.topology.ways import Cell
+from commwatch.probes.plan import CyclePlan, CycleResult, Measured
+from commwatch.probes.prospect import Prospect
 from commwatch.probes.results.bus_bandwidth import bus_bandwidth
 from commwatch.probes.results.culprit import (
     BANDWIDTH_RULE,
@@ -26,129 +24,57 @@ from commwatch.probes.results.culprit import (
     find_suspects,
     keep_good,
     looks_slow,
-    past_of,
     slower_than_before,
 )
-from commwatch.probes.results.expected import Expected, ExpectedSource, expected_of_pair
+from commwatch.probes.results.expected import Expected, ExpectedSource
 from commwatch.probes.results.history import ProbeHistory
 from commwatch.probes.results.record import ProbeRecord, Reading
 from commwatch.probes.results.slow_cells import low_cells, names_of
-from commwatch.probes.results.streak import is_current
 from commwatch.state.records import Timestamp, check_labels, check_unique, read_record
 from commwatch.units import format_rate
-
-if TYPE_CHECKING:
-    from commwatch.probes.node import Prospect
 
 log = structlog.get_logger("commwatch.probing")
 
 _MOST_SUSPECTS = 2
 """In the line of a result."""
 
-Cell: TypeAlias = tuple[int, int]
-"""Source and destination, by rank."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairSurroundings:
-    """The ends of the pairs, and what lies between them."""
-
-    endpoints: tuple[PairEndpoint, ...]
-    """By rank."""
-    labels: Mapping[Cell, str] = field(default_factory=dict)
-    """Class of the way of each ordered pair."""
-    expected: Mapping[Cell, Expected] = field(default_factory=dict)
-    """The expected one-way bandwidth of each ordered pair, where an expectation exists."""
-    parts: Parts | None = None
-    """The parts on the ways; None where the topology is not known."""
-    simulated_node: str = ""
-
-
-def surroundings(prospect: Prospect, probe: Probe) -> PairSurroundings:
-    """The ends of the pairs of a cycle, and what lies between them."""
-    plan, paths, topology = prospect.plan, prospect.paths, prospect.topology
-    if not prospect.gpus or plan.shares_gpus:
-        paths = topology = None
-    expected = {
-        pair: expected_of_pair(
-            pair, plan.bandwidth_bytes, prospect.paths, configured=probe.expected_bandwidth, backend=plan.backend
-        )
-        for pair in {pair for step in plan.steps for pair in step.pairs}
-    }
-    names = tuple(f"GPU{gpu.index}" for gpu in prospect.gpus)
-    return PairSurroundings(
-        endpoints=endpoints_of(prospect),
-        labels={} if paths is None else {pair: reach.label for pair, reach in paths.pairs.items()},
-        expected={pair: one for pair, one in expected.items() if one is not None},
-        parts=None if topology is None or paths is None else Parts(ways_of(topology, paths), names),
-        simulated_node="" if plan.simulation is None else node_name(plan.simulation.preset),
-    )
-
-
-def endpoints_of(prospect: Prospect) -> tuple[PairEndpoint, ...]:
-    """The ends of a cycle by rank: its GPUs, or its ranks where each has no GPU of its own."""
-    plan = prospect.plan
-    if not prospect.gpus or plan.shares_gpus:
-        return tuple(PairEndpoint(label=str(rank)) for rank in range(plan.ranks))
-    return tuple(
-        PairEndpoint(label=str(one.index), device=one.uuid, pci_address=one.pci_bus_id, name=one.name)
-        for one in prospect.gpus
-    )
-
-
-def parts_of(around: PairSurroundings) -> Parts:
-    """The parts that a matrix over these ends may show; without a topology its pairs alone."""
-    return around.parts or Parts({}, tuple(f"GPU{end.label}" for end in around.endpoints))
-
-
-def matrix_of(result: Measured, plan: CyclePlan, around: PairSurroundings) -> PairMatrix:
-    latency: dict[Cell, float] = {}
-    one_way: dict[Cell, float] = {}
-    both_ways: dict[Cell, float] = {}
-    rounds: dict[Cell, int] = {}
+def matrix_of(result: Measured, prospect: Prospect) -> PairMatrix:
+    """The pairs that a cycle measured; of a collective's cycle, ``prospect`` is that of the probe of pairs."""
+    plan, expected, path_classes = prospect.plan, prospect.expected_of_pairs, prospect.path_classes
+    cells: dict[Cell, PairCell] = {}
     number = 0
     for outcome in result.outcomes:
         step = outcome.step
         for pair in step.pairs:
-            seconds = _seconds(outcome, pair)
+            # Latency is timed by the source's clock, bandwidth where the bytes arrive.
+            seconds = outcome.seconds[pair[0] if step.purpose == "latency" else pair[1]]
             if seconds is None:
                 continue
-            rounds[pair] = number
+            cell = cells.get(pair) or PairCell(
+                source=pair[0],
+                destination=pair[1],
+                expected_bandwidth=expected[pair].bytes_per_second if pair in expected else None,
+                path=path_classes.get(pair, ""),
+            )
             if step.purpose == "latency":
-                latency[pair] = seconds
-            else:
-                rate = bus_bandwidth("send_recv", 2, step.size_bytes, seconds)
-                (both_ways if step.both_ways else one_way)[pair] = rate
+                cells[pair] = msgspec.structs.replace(cell, round=number, latency_seconds=seconds)
+                continue
+            rate = bus_bandwidth("send_recv", 2, step.size_bytes, seconds)
+            which = "both_ways_bandwidth" if step.both_ways else "bandwidth"
+            cells[pair] = msgspec.structs.replace(cell, round=number, **{which: rate})
         number += step.both_ways  # the last step of a round
-    cells = tuple(
-        PairCell(
-            source=pair[0],
-            destination=pair[1],
-            latency_seconds=latency.get(pair),
-            bandwidth=one_way.get(pair),
-            both_ways_bandwidth=both_ways.get(pair),
-            expected_bandwidth=around.expected[pair].bytes_per_second if pair in around.expected else None,
-            path=around.labels.get(pair, ""),
-            round=rounds.get(pair),
-        )
-        for pair in sorted({*latency, *one_way, *both_ways})
-    )
     return PairMatrix(
         taken_at=result.finished_at,
         backend=plan.backend,
         nccl_version=result.nccl_version,
         settings_digest=result.nccl.settings_digest,
-        simulated_node=around.simulated_node,
+        simulated_node=prospect.simulated_node,
         latency_bytes=plan.latency_bytes,
         bandwidth_bytes=plan.bandwidth_bytes,
-        endpoints=around.endpoints,
-        cells=cells,
+        endpoints=prospect.endpoints,
+        cells=tuple(cells[pair] for pair in sorted(cells)),
     )
-
-
-def _seconds(outcome: StepOutcome, pair: Cell) -> float | None:
-    """Latency is timed by the source's clock, bandwidth where the bytes arrive."""
-    return outcome.seconds[pair[0] if outcome.step.purpose == "latency" else pair[1]]
 
 
 def _check(matrices: Iterable[PairMatrix]) -> None:
@@ -168,6 +94,11 @@ def _check(matrices: Iterable[PairMatrix]) -> None:
         check_unique((end.label for end in matrix.endpoints), "end")
         check_labels((matrix.backend, *(text for one in matrix.suspects for text in (one.kind, one.element))))
         check_labels(text for one in matrix.endpoints for text in (one.label, one.device, one.pci_address, one.name))
+
+
+def are_firm(expected: Collection[Expected]) -> bool:
+    """Whether pairs that are all below what is expected are slow."""
+    return bool(expected) and all(one.is_firm for one in expected)
 
 
 def _source_of_all(expected: Iterable[Expected]) -> ExpectedSource | Literal["none"]:
@@ -203,46 +134,31 @@ class PairRecord(ProbeRecord):
     ) -> None:  # fmt: skip
         super().__init__(plan, probe, limits, history or PairHistory(plan.backend))
 
-    def take(self, result: CycleResult, prospect: Prospect, now: float) -> None:
+    def take(self, result: CycleResult, now: float, prospect: Prospect | None = None) -> None:
         """As of every probe, with the matrix."""
-        self.apply_pairs(result, surroundings(prospect, self._probe), now)
-
-    def apply_pairs(self, result: CycleResult, around: PairSurroundings, now: float) -> None:
-        """Take in the outcome of a cycle.
-
-        Args:
-            now: seconds since 1970.
-
-        Raises:
-            ValueError: the result has another backend than earlier results of this name.
-        """
-        self.apply(result, {}, (), now)
-        if isinstance(result, Measured) and not self._plan.shares_gpus:
-            self._take(matrix_of(result, self._plan, around), around, now)
+        super().take(result, now)
+        if isinstance(result, Measured) and prospect is not None and not self._plan.shares_gpus:
+            self._take(matrix_of(result, prospect), prospect, now)
 
     @property
     def _expected_source(self) -> str:
         return self.history.expected_source
 
-    def _take(self, matrix: PairMatrix, around: PairSurroundings, now: float) -> None:
-        history, parts = self.history, parts_of(around)
-        history.expected_source = _source_of_all(around.expected.values())
+    def _take(self, matrix: PairMatrix, prospect: Prospect, now: float) -> None:
+        history, parts, expected = self.history, prospect.parts, prospect.expected_of_pairs.values()
+        history.expected_source = _source_of_all(expected)
         if not all(end.device for end in matrix.endpoints):
             history.matrices = [matrix]  # ranks of one host do not measure a fabric
             return
-        row = [one for one in history.matrices if comparable(one, matrix) and self._is_current(one, now)]
+        row = [one for one in history.matrices if comparable(one, matrix) and self._is_current(one.taken_at, now)]
         row = [*row, matrix][-MATRICES:]
-        past = past_of(history.good)
-        firm = all(one.is_firm for one in around.expected.values()) and bool(around.expected)
-        suspects = find_suspects(row, parts, past, firm_expected=firm)
-        if not looks_slow(matrix, parts, past, firm_expected=firm):
+        firm = are_firm(expected)
+        suspects = find_suspects(row, parts, history.good, firm_expected=firm)
+        if not looks_slow(matrix, parts, history.good, firm_expected=firm):
             history.good = keep_good(history.good, matrix)
         elif not suspects:
             self.suspicious = True  # two more matrices decide; a named part can wait for its turn
         history.matrices = [*row[:-1], msgspec.structs.replace(matrix, suspects=suspects)]
-
-    def _is_current(self, matrix: PairMatrix, now: float) -> bool:
-        return is_current(matrix.taken_at, self._probe.interval, now)
 
     @property
     def last_matrix(self) -> PairMatrix | None:
@@ -252,7 +168,7 @@ class PairRecord(ProbeRecord):
     def current_matrix(self, now: float) -> PairMatrix | None:
         """The newest one; None before the first, or where it is too old."""
         last = self.last_matrix
-        return last if last is not None and self._is_current(last, now) else None
+        return last if last is not None and self._is_current(last.taken_at, now) else None
 
     def suspects(self, now: float) -> tuple[Suspect, ...]:
         """The suspects of the last three matrices; empty once these are too old."""
@@ -263,16 +179,17 @@ class PairRecord(ProbeRecord):
         """Whether the newest matrix, if it is current, names a part or has pairs far below what is expected."""
         return bool(self._known_slow(now))
 
-    def is_outdated_by(self, result: Measured, around: PairSurroundings, now: float) -> bool:
+    def is_outdated_by(self, result: Measured, prospect: Prospect, now: float) -> bool:
         """Whether a few pairs that were measured beside a collective are not as the newest matrix shows them.
 
         They are slow and were not, or they are well and a suspect is named by them.
 
         Args:
             result: of the collective, with steps of pairs as this probe's plan has them.
+            prospect: of this probe.
             now: seconds since 1970.
         """
-        beside = matrix_of(result, self._plan, around)
+        beside = matrix_of(result, prospect)
         slow = slower_than_before(beside, self.history.good)
         if not self._known_slow(now).issuperset(slow):
             return True

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from commwatch.probes.plan import Measure, Measured, StepOutcome
-from commwatch.probes.rank_plan import Operation
+from commwatch.probes.rank_plan import Operation, Step
 from commwatch.probes.results.bus_bandwidth import (
     Balance,
     algorithm_bandwidth,
@@ -24,17 +24,20 @@ _COPIES: tuple[Operation, ...] = ("host_to_device", "device_to_host")
 class Rate:
     """The bandwidth of one step, by its slowest rank."""
 
-    course: str
-    """Name of what it is compared with from cycle to cycle."""
-    operation: Operation
-    members: tuple[int, ...]
+    step: Step
     seconds: float
     """Of one call."""
-    algorithm_bandwidth: float
-    """Bytes per second."""
-    bus_bandwidth: float
-    """Bytes per second."""
     expected: Expected | None
+
+    @property
+    def algorithm_bandwidth(self) -> float:
+        """Bytes per second."""
+        return algorithm_bandwidth(self.step.size_bytes, self.seconds)
+
+    @property
+    def bus_bandwidth(self) -> float:
+        """Bytes per second."""
+        return bus_bandwidth(self.step.operation, len(self.step.members), self.step.size_bytes, self.seconds)
 
     @property
     def utilization(self) -> float | None:
@@ -42,35 +45,25 @@ class Rate:
         return None if self.expected is None else self.bus_bandwidth / self.expected.bytes_per_second
 
 
-def rates_of(measured: Measured, expected: Mapping[int, Expected], gpus: Sequence[GpuName]) -> tuple[Rate, ...]:
+def rates_of(measured: Measured, expected: Mapping[int, Expected]) -> tuple[Rate, ...]:
     """The bandwidths of a cycle, one for each of its steps for bandwidth; none of pairs.
 
     Args:
         expected: by place of the step in the plan.
+    """
+    return tuple(
+        Rate(one.step, one.slowest_seconds, expected.get(place))
+        for place, one in enumerate(measured.outcomes)
+        if one.step.purpose == "bandwidth" and not one.step.pairs
+    )
+
+
+def course_of(step: Step, gpus: Sequence[GpuName]) -> str:
+    """Name of what the time of a step is compared with from cycle to cycle.
+
+    Args:
         gpus: by rank; empty without GPUs.
     """
-    found = []
-    for place, outcome in enumerate(measured.outcomes):
-        step = outcome.step
-        if step.purpose != "bandwidth" or step.pairs:
-            continue
-        ranks, seconds = len(step.members), outcome.slowest_seconds
-        found.append(
-            Rate(
-                course=_course(outcome, gpus),
-                operation=step.operation,
-                members=step.members,
-                seconds=seconds,
-                algorithm_bandwidth=algorithm_bandwidth(step.size_bytes, seconds),
-                bus_bandwidth=bus_bandwidth(step.operation, ranks, step.size_bytes, seconds),
-                expected=expected.get(place),
-            )
-        )
-    return tuple(found)
-
-
-def _course(outcome: StepOutcome, gpus: Sequence[GpuName]) -> str:
-    step = outcome.step
     if step.operation in _COPIES:
         return f"{step.operation} {name_of(step.members[0], gpus).pci_bus_id or step.members[0]}"
     return f"{step.operation} {len(step.members)}"
@@ -90,7 +83,7 @@ def leading(measure: Measure, rates: Sequence[Rate]) -> Rate | None:
     if not rates:
         return None
     if measure == "scaling":
-        return max(rates, key=lambda rate: len(rate.members))
+        return max(rates, key=lambda rate: len(rate.step.members))
     shares = [rate.utilization for rate in rates]
     known = [share for share in shares if share is not None]
     if len(known) == len(shares):
@@ -102,19 +95,19 @@ def copies_of(rates: Sequence[Rate], gpus: Sequence[GpuName]) -> tuple[CopyRate,
     """The copies between GPUs and host; empty for other measures."""
     return tuple(
         CopyRate(
-            name_of(rate.members[0], gpus),
-            rate.operation,
+            name_of(rate.step.members[0], gpus),
+            rate.step.operation,
             rate.bus_bandwidth,
             None if rate.expected is None else rate.expected.bytes_per_second,
         )
         for rate in rates
-        if rate.operation in _COPIES
+        if rate.step.operation in _COPIES
     )
 
 
 def scaling_of(size_bytes: int, rates: Sequence[Rate]) -> tuple[ScalingRate, ...]:
     """The points of a scaling cycle, each an all_reduce of a size in bytes, by number of ranks."""
-    points = scaling_points(size_bytes, {len(rate.members): rate.seconds for rate in rates})
+    points = scaling_points(size_bytes, {len(rate.step.members): rate.seconds for rate in rates})
     return tuple(ScalingRate(point.ranks, point.bus_bandwidth, point.break_even_seconds) for point in points)
 
 

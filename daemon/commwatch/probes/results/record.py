@@ -8,22 +8,31 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, get_args
 from commwatch.config.settings import Probe
 from commwatch.config.thresholds import Thresholds
 from commwatch.probes.gate.budget import Occupied, recent
-from commwatch.probes.plan import Collective, CyclePlan, CycleResult, Failed, Measured, StepOutcome
-from commwatch.probes.rank_plan import FailureReason, SkipReason
+from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, StepOutcome
+from commwatch.probes.prospect import Prospect
+from commwatch.probes.rank_plan import Collective, FailureReason, SkipReason
 from commwatch.probes.results.bus_bandwidth import hidden_of
 from commwatch.probes.results.counts import CycleCounts, LatencyHistogram
-from commwatch.probes.results.course import Baseline, Course, SpikeRule, held_to, is_spike, spike_limit
+from commwatch.probes.results.course import Baseline, Course, held_to, spike_limit
 from commwatch.probes.results.expected import Expected, expected_latency, latency_mark
 from commwatch.probes.results.history import Conditions, GpuName, LastResult, ProbeHistory, SlowestRank
 from commwatch.probes.results.level import LearnedRate, Level, first_level
-from commwatch.probes.results.rates import Rate, balance_of_ranks, copies_of, leading, name_of, rates_of, scaling_of
+from commwatch.probes.results.rates import (
+    Rate,
+    balance_of_ranks,
+    copies_of,
+    course_of,
+    leading,
+    name_of,
+    rates_of,
+    scaling_of,
+)
 from commwatch.probes.results.streak import Streak, is_current
 from commwatch.units import format_percent, format_rate, format_seconds
 from commwatch_exporters.snapshot import Value
 
 if TYPE_CHECKING:
     from commwatch.node.topology.reach import GpuPaths
-    from commwatch.probes.node import Prospect
 
 Reading: TypeAlias = tuple[str, tuple[str, ...], Value]
 """Metric, label values and number; None for what is not known."""
@@ -42,7 +51,7 @@ LEARNING_RESULTS = 6
 
 
 class LatencyCourse(NamedTuple):
-    """Latencies under equal conditions, seconds."""
+    """Latencies under equal conditions, seconds, as they are drawn."""
 
     latest: tuple[float, ...]
     """Oldest first."""
@@ -50,6 +59,21 @@ class LatencyCourse(NamedTuple):
     """Median of the baseline; None while there is none."""
     limit: float | None
     """Above it a latency is a spike; None without a baseline and an absolute limit."""
+
+    @property
+    def words(self) -> str:
+        """The description of the picture."""
+        latest, limit = self.latest, self.limit
+        words = f"last {len(latest)} latencies: {format_seconds(min(latest))} to {format_seconds(max(latest))}"
+        if limit is None:
+            return words
+        return f"{words}, {sum(one > limit for one in latest) or 'none'} above the limit"
+
+    @property
+    def usual_words(self) -> str:
+        """``18.2 µs, limit 27.3 µs``; empty if neither is known."""
+        usual = [] if self.usual is None else [format_seconds(self.usual)]
+        return ", ".join(usual + ([] if self.limit is None else [f"limit {format_seconds(self.limit)}"]))
 
 
 class ProbeRecord:
@@ -77,10 +101,12 @@ class ProbeRecord:
         if self.history.last_completion_at is None and not self._counts.attempts:
             self.history.backend = plan.backend
 
-    @property
-    def interval(self) -> float:
-        """Seconds between cycles; results age by it."""
-        return self._probe.interval
+    def _is_current(self, taken_at: float | None, now: float) -> bool:
+        return is_current(taken_at, self._probe.interval, now)
+
+    def _current(self, now: float) -> LastResult | None:
+        last = self.history.last
+        return last if last is not None and self._is_current(last.finished_at, now) else None
 
     @property
     def other_backend(self) -> str:
@@ -93,43 +119,20 @@ class ProbeRecord:
         good = self.history.courses.get(LATENCY, Course()).good
         return self._has_latency and not self._plan.shares_gpus and len(good) < LEARNING_RESULTS
 
-    def apply(
-        self,
-        result: CycleResult,
-        expected: Mapping[int, Expected],
-        gpus: Sequence[GpuName],
-        now: float,
-        paths: GpuPaths | None = None,
-        *,
-        gpu_model: str = "",
-    ) -> None:
+    def take(self, result: CycleResult, now: float, prospect: Prospect | None = None) -> None:
         """Take in the outcome of a cycle.
 
         Args:
-            expected: bus bandwidth that a step should have given, by its place in the plan.
-            gpus: those of the plan, by rank; empty without GPUs.
             now: seconds since 1970.
-            paths: between the GPUs of the plan; None if they are not known.
-            gpu_model: of all GPUs of the plan; empty where they differ or it is not known.
-
-        Raises:
-            ValueError: the result has another backend than earlier results of this name.
+            prospect: the cycle as it was planned; None where no more than its plan is known.
         """
-        if isinstance(result, Measured | Failed) and self.other_backend:
-            raise ValueError(f"probe {self._plan.probe} stands for results of {self.other_backend}")
         gpu_seconds = self._counts.take(result, self._plan.gpus)
         if result.occupied_seconds:
             self.history.occupied = [*recent(self.history.occupied, now), Occupied(now, gpu_seconds)]
         if isinstance(result, Measured):
-            self._measured(result, self._with_learned(expected, gpu_model), gpus, now, paths, gpu_model)
+            self._measured(result, prospect or Prospect(self._plan), now)
         elif isinstance(result, Failed):
             self._failed(result.reason, now)
-
-    def take(self, result: CycleResult, prospect: Prospect, now: float) -> None:
-        """Take in the outcome of a cycle as it was planned; ``now`` in seconds since 1970."""
-        paths = prospect.paths
-        gpu_model = "" if paths is None else paths.common_name(range(prospect.plan.ranks))
-        self.apply(result, prospect.expected(self._probe), prospect.names, now, paths, gpu_model=gpu_model)
 
     def book_as_search(self) -> None:
         """The cycle whose outcome was taken in last ran out of turn: it counts for the share of the search."""
@@ -154,48 +157,42 @@ class ProbeRecord:
     def _failed(self, reason: FailureReason, now: float) -> None:
         self.suspicious = True
         if reason == "measure_timeout" and self._has_latency:
-            self._spike(now)
+            self._count_latency(now, spike=True)
 
     @property
     def _has_latency(self) -> bool:
         return self._plan.measure in _COLLECTIVES
 
-    def _spike(self, now: float) -> None:
-        self.suspicious = True
-        self._spikes += 1
-        self.history.latency_streak = self.history.latency_streak.bad(now, self._limits.probe_streak_gap_max_seconds)
+    def _count_latency(self, now: float, *, spike: bool) -> None:
+        self.suspicious |= spike
+        self._spikes += spike
+        self.history.latency_streak = self._streak_after(self.history.latency_streak, now, bad=spike)
         self.history.latency_judged_at = now
 
-    def _measured(
-        self,
-        result: Measured,
-        expected: Mapping[int, Expected],
-        gpus: Sequence[GpuName],
-        now: float,
-        paths: GpuPaths | None,
-        gpu_model: str,
-    ) -> None:
+    def _streak_after(self, streak: Streak, now: float, *, bad: bool) -> Streak:
+        return streak.after(now, self._limits.probe_streak_gap_max_seconds, bad=bad)
+
+    def _measured(self, result: Measured, prospect: Prospect, now: float) -> None:
         self.history.last_completion_at = result.finished_at
         self.suspicious = False
         if self._plan.shares_gpus:
             return  # what arrived was exact; the times are those of the GPU's time slices
+        gpus, subject = prospect.names, self._subject(prospect.gpu_model)
         self._compare_only_like(self._conditions(result, gpus))
-        rates = rates_of(result, expected, gpus)
+        rates = rates_of(result, self._with_learned(prospect.expected, subject))
         small = result.first("latency") if self._has_latency else None
         latency = None if small is None else small.slowest_seconds
         self.history.last = self._last_result(result, latency, rates, gpus)
-        self.history.latency_mark = None if small is None else self._mark(small, paths)
-        self.history.expected_latency = (
-            None if small is None else expected_latency(small.step, paths, backend=self._plan.backend)
-        )
-        well = [self._judge_level(rate, now, gpu_model) for rate in rates]
+        self.history.latency_mark = None if small is None else self._mark(small, prospect.paths)
+        self.history.expected_latency = None if small is None else expected_latency(small.step, prospect.paths)
+        well = [self._judge_level(rate, course_of(rate.step, gpus), now, subject) for rate in rates]
         if latency is not None:
             firm = [one for one in rates if one.expected is not None and one.expected.is_firm]
             low = any(self._is_low(one.utilization) for one in firm)
             self._judge_latency(latency, now, well=not low and not self.losses)
         self._judge_bandwidth(self.history.last, now)
         if all(well):
-            self._learn(self.history.last, now, gpu_model)
+            self._learn(self.history.last, now, subject)
 
     def _last_result(
         self, result: Measured, latency: float | None, rates: Sequence[Rate], gpus: Sequence[GpuName]
@@ -228,34 +225,33 @@ class ProbeRecord:
         return latency_mark(small.step, paths, factor=factor, most=most)
 
     @property
-    def _spike_rule(self) -> SpikeRule:
-        """With the limit of the configuration, else of published results while there is no baseline, else the mark of
-        the path."""
-        limits = self._limits
+    def _absolute_limit(self) -> float | None:
+        """Seconds above which a latency is a spike by the configuration, else by published results while there is no
+        baseline, else by the mark of the path."""
         absolute: float | None = self._probe.latency_limit
         if absolute is None and self._baseline() is None:
             absolute = self._published_limit
-        return SpikeRule(
-            deviations=limits.probe_latency_spike_mad_factor,
-            ratio=limits.probe_latency_spike_median_factor,
-            absolute_seconds=self.history.latency_mark if absolute is None else absolute,
-        )
+        return self.history.latency_mark if absolute is None else absolute
 
-    def _judge_level(self, rate: Rate, now: float, gpu_model: str) -> bool:
+    @property
+    def _latency_limit(self) -> float | None:
+        return spike_limit(self._baseline(), self._absolute_limit, self._limits)
+
+    def _judge_level(self, rate: Rate, name: str, now: float, subject: str) -> bool:
         """Hold a bandwidth against the node's own level; whether it is neither lost nor low."""
-        key, rule = f"{self._subject(gpu_model)} {rate.course}", self._limits
+        key, rule = f"{subject} {name}", self._limits
         level = self.history.levels.get(key)
         if level is not None:
             in_a_row = self.history.bandwidth_streak.count + 1 >= rule.probe_low_bandwidth_streak
             level = level.after(rate.seconds, now, rule, low=in_a_row and self._is_low(rate.utilization))
             self.suspicious |= level.is_settling and level.bad < rule.probe_loss_streak
         well = not self._is_low(rate.utilization) and (level is None or not level.bad)
-        self._follow(rate.course, rate.seconds, good=well, now=now)
-        course = self.history.courses[rate.course]
+        self._follow(name, rate.seconds, good=well, now=now)
+        course = self.history.courses[name]
         if level is not None:
             level = level.following(course, rule)
         elif well:
-            level = first_level(rate.course, course, rate.bus_bandwidth, rule)
+            level = first_level(name, course, rate.bus_bandwidth, rule)
         if level is not None:
             self.history.levels = {**self.history.levels, key: level}
         return well
@@ -345,59 +341,43 @@ class ProbeRecord:
                 machine must not keep its latency from being judged.
         """
         self._histogram.observe(latency)
-        published, model, gap = self._published_limit, self._model_limit, self._limits.probe_streak_gap_max_seconds
-        spike = is_spike(latency, self._baseline(), self._spike_rule)
+        published, model, limit = self._published_limit, self._model_limit, self._latency_limit
+        spike = limit is not None and latency > limit
         is_fast = published is None or latency <= published
         self._follow(LATENCY, latency, good=well and is_fast and not spike, now=now)
-        row = self.history.above_model_streak
-        self.history.above_model_streak = (
-            row.bad(now, gap) if model is not None and latency > model else row.good()
-        )  # fmt: skip
-        if spike:
-            self._spike(now)
-        else:
-            self.history.latency_streak = self.history.latency_streak.good()
-            self.history.latency_judged_at = now
+        above = model is not None and latency > model
+        self.history.above_model_streak = self._streak_after(self.history.above_model_streak, now, bad=above)
+        self._count_latency(now, spike=spike)
 
     def _judge_bandwidth(self, last: LastResult, now: float) -> None:
-        if self._is_low(last.utilization):
-            self.suspicious = True
-            self.history.bandwidth_streak = self.history.bandwidth_streak.bad(
-                now, self._limits.probe_streak_gap_max_seconds
-            )
-        else:
-            self.history.bandwidth_streak = self.history.bandwidth_streak.good()
-        self._judge_share(last, now)
-
-    def _judge_share(self, last: LastResult, now: float) -> None:
-        """Whether a bandwidth has the share of its expectation that healthy nodes reach; a learned one has a level."""
-        row, limits, share = self.history.short_streak, self._limits, last.utilization
-        least = limits.probe_bandwidth_short_ratio
-        if last.expected is None or share is None or last.expected.source == "learned" or share >= least:
-            self.history.short_streak = row.good()
-        else:
-            self.history.short_streak = row.bad(now, limits.probe_streak_gap_max_seconds)
-            few = self.history.short_streak.count < limits.probe_low_bandwidth_streak
-            self.suspicious |= few and last.expected.is_firm
+        """Whether a bandwidth is low, and whether it is short of the share of its expectation that healthy nodes reach;
+        a learned one has a level."""
+        history, limits, share, expected = self.history, self._limits, last.utilization, last.expected
+        low = self._is_low(share)
+        history.bandwidth_streak = self._streak_after(history.bandwidth_streak, now, bad=low)
+        short = share is not None and share < limits.probe_bandwidth_short_ratio
+        short = short and expected is not None and expected.source != "learned"
+        history.short_streak = self._streak_after(history.short_streak, now, bad=short)
+        few = short and history.short_streak.count < limits.probe_low_bandwidth_streak
+        self.suspicious |= low or (few and expected is not None and expected.is_firm)
 
     def _subject(self, gpu_model: str) -> str:
         """Key of a learned value: other operations, GPUs, ranks or sizes are learned separately."""
         return f"{self._plan.measure} {gpu_model} x{self._plan.ranks} {self._plan.bandwidth_bytes}"
 
-    def _with_learned(self, expected: Mapping[int, Expected], gpu_model: str) -> Mapping[int, Expected]:
+    def _with_learned(self, expected: Mapping[int, Expected], subject: str) -> Mapping[int, Expected]:
         """For a collective, the learned expectation in place of a model's."""
-        learned = self.history.learned.get(self._subject(gpu_model))
+        learned = self.history.learned.get(subject)
         if learned is None or learned.settled is None:
             return expected
         own = Expected(learned.settled, "learned", "90th percentile of the first good day of this node")
         return {place: own if one.source == "model" else one for place, one in expected.items()}
 
-    def _learn(self, last: LastResult, now: float, gpu_model: str) -> None:
+    def _learn(self, last: LastResult, now: float, subject: str) -> None:
         """Learn from a good result of a collective for which there is a model only: it keeps out what is broken."""
         if not self._has_latency or last.bus_bandwidth is None or self._is_low(last.utilization):
             return
         if last.expected is not None and last.expected.source == "model":
-            subject = self._subject(gpu_model)
             known = self.history.learned.get(subject, LearnedRate(now))
             self.history.learned = {**self.history.learned, subject: known.after(last.bus_bandwidth, now)}
 
@@ -439,11 +419,11 @@ class ProbeRecord:
     def latency_course(self) -> LatencyCourse | None:
         """The last latencies, good and bad, with their baseline; None before the first one."""
         course = self.history.courses.get(LATENCY)
-        if course is None or not self._has_latency:
+        if course is None or not course.latest or not self._has_latency:
             return None
         baseline = self._baseline()
         usual = None if baseline is None else baseline.median
-        return LatencyCourse(course.latest, usual, spike_limit(baseline, self._spike_rule))
+        return LatencyCourse(course.latest, usual, self._latency_limit)
 
     def _baseline(self) -> Baseline | None:
         """The reference that latencies are compared with; one result that agrees with a model is enough."""
@@ -457,8 +437,8 @@ class ProbeRecord:
         Args:
             now: seconds since 1970.
         """
-        last = self.history.last
-        if last is None or not is_current(last.finished_at, self.interval, now):
+        last = self._current(now)
+        if last is None:
             return ""
         parts = [] if last.latency_seconds is None else [f"latency {format_seconds(last.latency_seconds)}"]
         if last.scaling:
@@ -481,8 +461,7 @@ class ProbeRecord:
         last result, and absent with it.
         """
         labels = (self._plan.probe, self.history.backend)
-        last = self.history.last
-        current = last if last is not None and is_current(last.finished_at, self._probe.interval, now) else None
+        current = self._current(now)
         values = self._counts.values() | self._values(current)
         values["last_completion_timestamp_seconds"] = self.history.last_completion_at
         if self._has_latency:
@@ -534,8 +513,8 @@ class ProbeRecord:
     def _latency_values(self, last: LastResult | None, now: float) -> dict[str, Value]:
         history, rule = self.history, self._limits
         baseline, course = self._baseline(), history.courses.get(LATENCY, Course())
-        judged = is_current(history.latency_judged_at, self._probe.interval, now)
-        limit = spike_limit(baseline, self._spike_rule)
+        judged = self._is_current(history.latency_judged_at, now)
+        limit = self._latency_limit
         by_some_rule = limit is not None or history.latency_streak.count
         is_first = course.baseline(rule) is None  # a single result is compared with others, and not with itself
         return {
@@ -559,7 +538,7 @@ class ProbeRecord:
             return "baseline" if baseline.width == 1.0 else "first_results"
         if self._published_limit is not None:
             return "published"
-        return "too_few_results" if self._spike_rule.absolute_seconds is None else "mark"
+        return "too_few_results" if self._absolute_limit is None else "mark"
 
     @property
     def _expected_source(self) -> str:

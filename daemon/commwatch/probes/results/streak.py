@@ -21,21 +21,16 @@ class Streak(msgspec.Struct, frozen=True):
         if (self.count == 0) != (self.last_at is None):
             raise ValueError("a row of bad results and the time of the last of them do not agree")
 
-    def bad(self, now: float, gap: float) -> Streak:
-        """After another bad result; more than ``gap`` seconds after the one before, it is the first of a new row."""
+    def after(self, now: float, gap: float, *, bad: bool) -> Streak:
+        """After another result; a bad one more than ``gap`` seconds after the one before is the first of a new row."""
+        if not bad:
+            return Streak()
         in_a_row = self.last_at is not None and abs(now - self.last_at) <= gap
         return Streak(self.count + 1 if in_a_row else 1, now)
 
-    def good(self) -> Streak:
-        return Streak()
-
-
-def max_age(interval: float) -> float:
-    """Seconds after which a result of a probe that runs at an interval is no longer current."""
-    return max(MAX_AGE_INTERVALS * interval, MIN_MAX_AGE_SECONDS)
-
 
 def is_current(taken_at: float | None, interval: float, now: float) -> bool:
-    """Whether a result of that time still counts; all in seconds. A time that far in the future does not count
-    either."""
-    return taken_at is not None and abs(now - taken_at) <= max_age(interval)
+    """Whether a result of that time still counts, of a probe with this interval; all in seconds. A time that far in
+    the future does not count either."""
+    most = max(MAX_AGE_INTERVALS * interval, MIN_MAX_AGE_SECONDS)
+    return taken_at is not None and abs(now - taken_at) <= most

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from commwatch.probes.results.records import ProbeStatus, Trend
+from commwatch.probes.results.record import LatencyCourse
+from commwatch.probes.results.records import ProbeStatus
 from commwatch.views.node_page.markup import ABSENT, cell, duration, judged, number, table, text
 from commwatch.views.node_page.records import CollectorStatus
 
@@ -21,14 +22,19 @@ def probe_table(probes: Sequence[ProbeStatus]) -> str:
         [
             f'<td>{text(probe.name)} <span class="dim">{text(probe.backend)}</span></td>',
             f'<td class="text{" bad" if probe.failed else ""}">{text(probe.last_result) or ABSENT}</td>',
-            f"<td>{sparkline(probe.trend) if probe.trend is not None else ABSENT}</td>",
-            f'<td class="text">{text(probe.baseline) or ABSENT}</td>',
+            *_latencies(probe.latencies),
             number(duration(probe.age_seconds)),
             f'<td class="text">{_next(probe)}</td>',
         ]
         for probe in probes
     ]
     return table("probes", "Probes", headings, rows, "No probe is configured.", stacks=True)
+
+
+def _latencies(course: LatencyCourse | None) -> tuple[str, str]:
+    if course is None:
+        return f"<td>{ABSENT}</td>", f'<td class="text">{ABSENT}</td>'
+    return f"<td>{sparkline(course)}</td>", f'<td class="text">{text(course.usual_words) or ABSENT}</td>'
 
 
 def _next(probe: ProbeStatus) -> str:
@@ -38,10 +44,10 @@ def _next(probe: ProbeStatus) -> str:
     return " ".join(part for part in (when, why) if part) or ABSENT
 
 
-def sparkline(trend: Trend) -> str:
+def sparkline(course: LatencyCourse) -> str:
     """The last results as a line, with the baseline broken and a square where a result is above the limit."""
-    values = trend.values
-    low, high = _range(trend)
+    values = course.latest
+    low, high = _range(course)
     step = (_SPARK_WIDTH - 2 * _MARGIN) / max(1, len(values) - 1)
 
     def height(value: float) -> float:
@@ -53,25 +59,25 @@ def sparkline(trend: Trend) -> str:
         [
             f'<rect class="spike" x="{x - 2.5:.1f}" y="{y - 2.5:.1f}" width="5" height="5"/>'
             for (x, y), value in zip(points, values, strict=True)
-            if trend.limit is not None and value > trend.limit
+            if course.limit is not None and value > course.limit
         ]
     )
     base = ""
-    if trend.baseline is not None:
-        base = f'<path class="base" d="M0 {height(trend.baseline):.1f}H{_SPARK_WIDTH:g}"/>'
+    if course.usual is not None:
+        base = f'<path class="base" d="M0 {height(course.usual):.1f}H{_SPARK_WIDTH:g}"/>'
     last = f'<circle cx="{points[-1][0]:.1f}" cy="{points[-1][1]:.1f}" r="2.2"/>' if points else ""
     return (
         f'<svg class="spark" viewBox="0 0 {_SPARK_WIDTH:g} {_SPARK_HEIGHT:g}" role="img" '
-        f'aria-label="{text(trend.words)}">{base}<polyline points="{line}"/>{spikes}{last}</svg>'
+        f'aria-label="{text(course.words)}">{base}<polyline points="{line}"/>{spikes}{last}</svg>'
     )
 
 
-def _range(trend: Trend) -> tuple[float, float]:
+def _range(course: LatencyCourse) -> tuple[float, float]:
     """Ends of the scale: all results and the baseline, and at least a third of it, so that noise does not fill the
     scale."""
-    known = [*trend.values, *([] if trend.baseline is None else [trend.baseline])]
+    known = [*course.latest, *([] if course.usual is None else [course.usual])]
     low, high = min(known, default=0.0), max(known, default=1.0)
-    middle = trend.baseline if trend.baseline is not None else (low + high) / 2
+    middle = course.usual if course.usual is not None else (low + high) / 2
     least = middle / 3 or 1.0
     if high - low < least:
         spare = (least - (high - low)) / 2
