@@ -12,7 +12,7 @@ import pytest
 
 from commwatch.config.settings import Config
 from commwatch.config.simulated import SimulationPlan
-from commwatch.node.run import Collected
+from commwatch.node.run import Collected, failed
 from commwatch.node.topology.sysfs import SysfsFacts, read_sysfs
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.cycle.measure import measure
@@ -26,7 +26,7 @@ from commwatch.workers.child import make_source
 from commwatch.workers.reader import Reader
 from commwatch_exporters.snapshot import Block, Layout
 from commwatch_rehearsal.simulation.rank import SimulatedGroup
-from support.core import KEYS, failed
+from support.core import KEYS
 
 
 class PatientGroup(SimulatedGroup):
@@ -58,12 +58,13 @@ def outcomes_of(plan: CyclePlan) -> tuple[StepOutcome, ...]:
 
 
 def read_sysfs_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have probes read the PCI tree in this process; tests of ``commwatch topology`` have the child that reads it."""
+    """Have commands read the PCI tree in this process; tests of ``commwatch topology`` have the child that reads it."""
 
     async def sysfs(sysfs: str, procfs: str, deadline: float) -> SysfsFacts:
         return read_sysfs(Path(sysfs), Path(procfs))
 
-    monkeypatch.setattr("commwatch.probes.node.ask_sysfs", sysfs)
+    for module in ("commwatch.probes.node", "commwatch.workers.by_hand"):
+        monkeypatch.setattr(f"{module}.ask_sysfs", sysfs)
 
 
 class _DriverHere(Reader):
@@ -100,7 +101,7 @@ class _DriverHere(Reader):
 
 
 def read_driver_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have commands that probe read a simulated driver in this process; others have the worker that does."""
+    """Have commands read a simulated driver in this process; tests of ``commwatch topology`` have the worker for it."""
 
     def reader(config: Config, simulation: SimulationPlan | None) -> Reader:
         usual = nvml_reader(config, simulation)
@@ -108,7 +109,8 @@ def read_driver_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(pynvml, "nvmlLib", None)
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
-    monkeypatch.setattr("commwatch.probes.by_hand.node.nvml_reader", reader)
+    for module in ("commwatch.probes.by_hand.node", "commwatch.workers.by_hand"):
+        monkeypatch.setattr(f"{module}.nvml_reader", reader)
 
 
 def measure_quickly(monkeypatch: pytest.MonkeyPatch) -> list[CyclePlan]:
