@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import subprocess
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -33,10 +34,11 @@ settings.register_profile(
 settings.register_profile("thorough", settings.get_profile("usual"), derandomize=False, max_examples=1000)
 settings.load_profile("usual")
 
-# Thousands of small files are written, for each of which a disk is waited for; in memory where there is room.
+# Thousands of small files are written by tests and by the commands that they start; in memory where there is room.
+# A disk makes a test wait, and a new file costs eight times the CPU time.
 MEMORY = Path("/dev/shm")
-if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 * 2**30:
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 * 2**30:
+    os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
 PROGRAMS = {
     "prometheus": ("prometheus", "promtool", "amtool"),

@@ -142,7 +142,8 @@ def _run(arguments: Sequence[str]) -> int:
         hint = did_you_mean(arguments[0], COMMANDS, "commwatch --help lists all commands")
         raise UsageError(f"there is no command {arguments[0]}; {hint}")
     # Imports of the other commands take time, and memory in the daemon.
-    commands = (arguments[0],) if arguments and arguments[0] in COMMANDS else COMMANDS
+    first = arguments[0] if arguments else ""
+    commands = (first,) if first in COMMANDS else () if first == "--version" else COMMANDS
     parsed = build_parser(commands).parse_args(arguments)
     takes_settings = "config_file" in parsed  # of a command that reads none, no file can be wrong
     code = int(parsed.run(parsed, config_from(parsed) if takes_settings else Config()))

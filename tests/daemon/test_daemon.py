@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from commwatch.__main__ import COMMANDS, build_parser
+from commwatch.__main__ import COMMANDS, build_parser, main
 from commwatch.cluster.node_report import CHECK_OPERATION, OPERATION, CheckReport, NodeReport
 from commwatch.probes.cycle.priority import let_others_go_first
 from commwatch.state.client import ask_daemon, hand_to_daemon
@@ -310,16 +310,17 @@ def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[st
         assert "example:" in capsys.readouterr().out, name
 
 
-def test_a_command_without_its_daemon_says_so(tmp_path: Path) -> None:
+def test_a_command_without_its_daemon_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One line and exit code 4; pause still writes the file, for the daemon that comes."""
-    missing = command("inventory", "--path.state", str(tmp_path))
-    assert (missing.returncode, missing.stdout) == (4, "")
-    assert "no commwatch daemon runs with the state directory" in missing.stderr
+    assert main(["inventory", "--path.state", str(tmp_path)]) == 4
+    missing = capsys.readouterr()
+    assert missing.out == ""
+    assert "no commwatch daemon runs with the state directory" in missing.err
 
-    paused = command("pause", "--path.state", str(tmp_path))
-    assert paused.returncode == 4
-    assert "no commwatch daemon runs with the state directory" in paused.stdout
-    assert "will be paused" in paused.stdout
+    assert main(["pause", "--path.state", str(tmp_path)]) == 4
+    paused = capsys.readouterr().out
+    assert "no commwatch daemon runs with the state directory" in paused
+    assert "will be paused" in paused
 
 
 def test_the_daemon_keeps_to_its_cores_and_ranks_have_all(tmp_path: Path) -> None:

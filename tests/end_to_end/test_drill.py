@@ -19,7 +19,8 @@ def test_a_drill_that_is_ended_leaves_nothing_behind(tmp_path: Path) -> None:
     """Servers and nodes end with it, its folder is removed, and its exit code says which signal it was."""
     number = signal.SIGTERM
     with started(tmp_path, "gpu_throttled_idle") as process:
-        until(lambda: len([line for line in left(tmp_path) if "--config.file" in line]) >= 4)  # 2 servers, 2 nodes
+        # 2 servers, 2 nodes; the command lines of all processes are read each time
+        until(lambda: len([line for line in left(tmp_path) if "--config.file" in line]) >= 4, every=0.25)
         process.send_signal(number)
         _, progress = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 128 + number

@@ -13,7 +13,7 @@ from commwatch.config.settings import Config, Paths, Simulation
 from commwatch.errors import CommwatchError
 from heatmap.command import run
 from heatmap.matrices import matrix, slow_gpu
-from support.quick_ranks import read_sysfs_here
+from support.quick_ranks import read_driver_here, read_sysfs_here
 
 
 def error_of(config: Config, *arguments: str) -> tuple[int, str]:
@@ -31,9 +31,10 @@ def config(tmp_path: Path) -> Config:
 
 @pytest.fixture(autouse=True)
 def no_pause_between_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The busy test of a simulated driver needs no second between its two looks, and the PCI tree no child."""
+    """The busy test of a simulated driver needs no second between its two looks; driver and PCI tree need no child."""
     monkeypatch.setattr("commwatch.node.gpus_now.BUSY_SAMPLES_APART_SECONDS", 0.0)
     read_sysfs_here(monkeypatch)
+    read_driver_here(monkeypatch)
 
 
 def save(folder: Path, name: str, found: msgspec.Struct) -> str:

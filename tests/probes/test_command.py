@@ -24,7 +24,7 @@ from commwatch.probes.cycle.lock import LOCK_FILE, ProbeLock
 from commwatch.probes.gate.hold import HoldFile
 from commwatch.state.maintenance import Maintenance, MaintenanceFile
 from support.command_line import run_command
-from support.quick_ranks import measure_quickly
+from support.quick_ranks import measure_quickly, read_driver_here
 from support.waiting import until
 
 
@@ -33,8 +33,9 @@ def run(config: Config, *arguments: str) -> int:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Config:
-    """A simulated node with two GPUs, its own state, and no faults."""
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """A simulated node with two GPUs, its own state, and no faults; its driver is read in this process."""
+    read_driver_here(monkeypatch)
     return Config(
         paths=Paths(state=str(tmp_path / "state")),
         simulation=Simulation(preset="a10x2", faults=str(tmp_path / "faults.yaml")),

@@ -109,7 +109,8 @@ class Daemon:
 
     def until(self, condition: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
         """Wait until something holds while the daemon runs; what it gave is returned."""
-        return until(condition, seconds, describe=self._end_of_log, meanwhile=self._runs)
+        # Most conditions read the whole page, which costs the daemon and the test several milliseconds each time.
+        return until(condition, seconds, every=0.1, describe=self._end_of_log, meanwhile=self._runs)
 
     def _runs(self) -> None:
         assert self.process.poll() is None, f"the daemon ended:\n{self.log_file.read_text()}"

@@ -135,7 +135,9 @@ class FedDaemon:
 
     def block(self, values: Values) -> Block:
         """A block taken now; readings of the same series share a layout, as those of a worker do."""
-        layout = self._layouts.setdefault(tuple(values), Layout(values))
+        layout = self._layouts.get(series := tuple(values))
+        if layout is None:
+            layout = self._layouts[series] = Layout(series)
         return Block(layout, list(values.values()), self.clock.now)
 
     def value(self, metric: str, *labels: str) -> Value:

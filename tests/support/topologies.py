@@ -1,12 +1,15 @@
-"""The topologies of the simulated nodes, each read once: thousands of files are written and a process asked for it."""
+"""The topologies of the simulated nodes, each read once: hundreds of files are written for it."""
 
 from __future__ import annotations
 
 from functools import cache
 
+import pytest
+
 from commwatch.config.settings import Config, Simulation
 from commwatch.node.topology.model import Topology
 from commwatch.workers.by_hand import read_topology
+from support.quick_ranks import read_driver_here, read_sysfs_here
 
 
 @cache
@@ -19,4 +22,7 @@ def simulated_topology(preset: str) -> tuple[Topology, tuple[str, ...]]:
     Returns:
         The topology, and what could not be read.
     """
-    return read_topology(Config(simulation=Simulation(preset=preset)))
+    with pytest.MonkeyPatch.context() as patched:
+        read_driver_here(patched)
+        read_sysfs_here(patched)
+        return read_topology(Config(simulation=Simulation(preset=preset)))

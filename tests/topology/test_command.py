@@ -96,6 +96,7 @@ def matrix_file(folder: Path, rate: float, *, taken_at: float) -> bytes:
     return b'{"backend": "simulated", "matrices": [%s]}' % msgspec.json.encode(matrix)
 
 
+@pytest.mark.usefixtures("read_once")
 def test_measured_values_of_a_file_stand_beside_the_paths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever their age; where they contradict the topology, the output says which GPUs to train on."""
     matrix_file(tmp_path, 5e9, taken_at=1e9)
@@ -108,6 +109,7 @@ def test_measured_values_of_a_file_stand_beside_the_paths(tmp_path: Path, capsys
     assert "rather than 0,1" in out
 
 
+@pytest.mark.usefixtures("read_once")
 def test_the_daemons_values_are_shown_while_they_are_current(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -129,6 +131,7 @@ def test_the_daemons_values_are_shown_while_they_are_current(
     assert "rather than 0,1" not in out
 
 
+@pytest.mark.usefixtures("read_once")
 def test_values_of_another_machine_are_wrong_use(tmp_path: Path) -> None:
     """With the file, and why."""
     matrix_file(tmp_path, 5e9, taken_at=1e9)
@@ -156,6 +159,7 @@ def test_a_simulated_node_gives_json_and_a_graph(preset: str, capsys: pytest.Cap
     assert all(device.address in graph for device in PRESETS[preset].devices)
 
 
+@pytest.mark.usefixtures("read_once")
 def test_the_pairs_of_the_3090_node_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
     """Four GPUs in pairs behind separate switches: without peer access no pair is expected to be better."""
     assert run(simulated("rtx3090x4")) == 0

@@ -89,6 +89,20 @@ def read_shipped(path: Path, kind: type[_Kind], *, texts_only: bool = False) -> 
     return decode(_document(_composed(path, loader), path, texts_only=texts_only), kind)
 
 
+def load_rendered(text: str) -> Any:
+    """The values of a document that commwatch has rendered, by the parser in C where there is one: a tenth of the time.
+
+    Raises:
+        yaml.YAMLError: it is no YAML.
+    """
+    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both make plain values alone
+
+
+def dump_rendered(document: Any) -> str:
+    """A document for another program, in lines of any length; as fast as ``load_rendered``."""
+    return yaml.dump(document, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper), sort_keys=False, width=1000)
+
+
 def _composed(path: Path, loader: Any) -> yaml.Node | None:
     """The tree of a file; None where it is empty."""
     try:

@@ -11,7 +11,7 @@ import msgspec
 import yaml
 
 from commwatch.config.settings import Section
-from commwatch.config.yaml_file import Steps, YamlDocument, decode, read_yaml
+from commwatch.config.yaml_file import Steps, YamlDocument, decode, load_rendered, read_yaml
 from commwatch.errors import did_you_mean
 
 _MATCHER = r'[a-zA-Z_][a-zA-Z0-9_]*(?:=~|!~|!=|=)"(?:[^"\\]|\\.)*"'
@@ -91,7 +91,7 @@ def changed_rules(rules: str, changes: Mapping[str, AlertChange], job: str, keep
     """
     if not changes.keys() & alerts_about_nodes(rules).keys():
         return rules
-    document = yaml.safe_load(rules)
+    document = load_rendered(rules)
     for group in document["groups"]:
         for rule in group["rules"]:
             if (change := changes.get(rule.get("alert", ""))) is not None:

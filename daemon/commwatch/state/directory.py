@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
-import structlog
 
 from commwatch.config.settings import Config
 from commwatch.config.simulated import node_name
@@ -21,8 +20,6 @@ from commwatch.errors import StateError
 from commwatch.regular_file import open_folder, open_regular
 from commwatch.state.records import encode, read_file
 from commwatch.state.replace import UNFINISHED, replace_file
-
-log = structlog.get_logger("commwatch.state")
 
 SOCKET_NAME = "control.sock"
 """Where the daemon answers the commands of this node, in its state directory."""
@@ -139,6 +136,9 @@ class StateDirectory:
         return use(None)
 
     def _set_aside(self, file: Path, error: Exception) -> None:
+        import structlog  # only here: it takes a fifth of the start of a command
+
+        log = structlog.get_logger("commwatch.state")
         aside = file.with_suffix(f".damaged-{int(time.time())}")
         try:
             file.rename(aside)

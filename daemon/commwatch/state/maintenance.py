@@ -7,13 +7,10 @@ import re
 from pathlib import Path
 
 import msgspec
-import structlog
 
 from commwatch.errors import StateError
 from commwatch.state.directory import remove, write_atomically
 from commwatch.state.records import Timestamp, read_file
-
-log = structlog.get_logger("commwatch.maintenance")
 
 FILE_NAME = "maintenance.json"
 _MOST_BYTES = 65_536
@@ -63,6 +60,9 @@ class MaintenanceFile:
         try:
             return read_file(self.path, Maintenance, _MOST_BYTES)
         except (OSError, ValueError, RecursionError) as error:
+            import structlog  # only here: it takes a fifth of the start of a command
+
+            log = structlog.get_logger("commwatch.maintenance")
             log.error("the maintenance file is ignored", file=str(self.path), error=str(error))
             return None
 

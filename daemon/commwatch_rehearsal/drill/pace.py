@@ -16,6 +16,7 @@ import yaml
 
 from commwatch.config.settings import Duration, Sources
 from commwatch.config.thresholds import Thresholds
+from commwatch.config.yaml_file import dump_rendered, load_rendered
 
 SHIPPED_SECONDS = 15.0
 """Scrape and evaluation, as alerts/prometheus.example.yml and the rules have them."""
@@ -108,7 +109,7 @@ def scaled_rules(text: str, pace: Pace) -> str:
     """A file of rules at a pace; at the shipped one it is left as it is."""
     if pace.is_shipped:
         return text
-    document = yaml.safe_load(text)
+    document = load_rendered(text)
     for group in document["groups"]:
         group["interval"] = promql_duration(pace.seconds(parse_promql_duration(group.get("interval", "15s"))))
         for rule in group["rules"]:
@@ -116,7 +117,7 @@ def scaled_rules(text: str, pace: Pace) -> str:
             for key, factor in (("for", pace.factor), ("keep_firing_for", pace.held_factor)):
                 if key in rule:
                     rule[key] = promql_duration(parse_promql_duration(rule[key]) / factor)
-    return yaml.safe_dump(document, sort_keys=False, width=1000)
+    return dump_rendered(document)
 
 
 def scaled_template(template: str, thresholds: Thresholds, pace: Pace) -> str:

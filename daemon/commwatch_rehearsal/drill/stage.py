@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import yaml
-
 from commwatch.caller import temporary_folder
 from commwatch.config.assets import asset
 from commwatch.config.thresholds import load_thresholds
+from commwatch.config.yaml_file import load_rendered
 from commwatch.generate.alert_rules import Site, render, render_all, templates
 from commwatch_rehearsal.drill.configuration import (
     RECEIVER,
@@ -68,7 +67,7 @@ def rules_at(pace: Pace) -> dict[str, str]:
 
 def alerts_of(files: Mapping[str, str]) -> dict[str, float]:
     """The alerts of files of rules, with the seconds for which each keeps firing after its fault."""
-    rules = [rule for text in files.values() for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
+    rules = [rule for text in files.values() for group in load_rendered(text)["groups"] for rule in group["rules"]]
     return {
         rule["alert"]: parse_promql_duration(rule.get("keep_firing_for", "0s")) for rule in rules if "alert" in rule
     }
