@@ -10,10 +10,10 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -63,10 +63,17 @@ def stand(nodes: Nodes, node: int) -> None:
     sys.exit(CODES[verdict.outcome])
 
 
-def test_a_hundred_kills_leave_no_process_no_socket_and_no_file(nodes: Nodes) -> None:
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where members put temporary files; nobody else does."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return tmp_path
+
+
+def test_a_hundred_kills_leave_no_process_no_socket_and_no_file(nodes: Nodes, temporary: Path) -> None:
     """Any member at any moment of the run; with member 0 the run is broken, else the others have their verdict."""
     context, chance, outcomes = multiprocessing.get_context("fork"), random.Random(18), Counter[str]()  # noqa: S311
-    before = set(os.listdir("/tmp"))
     for _ in range(KILLS):
         members = [context.Process(target=stand, args=(nodes, node)) for node in range(COUNT)]
         for one in members:
@@ -84,7 +91,7 @@ def test_a_hundred_kills_leave_no_process_no_socket_and_no_file(nodes: Nodes) ->
         outcomes[f"member {'0' if victim == 0 else 'other'} killed, the others: {sorted(map(str, others))}"] += 1
         for node in range(COUNT):
             until(lambda node=node: not left(nodes, node), describe=lambda node=node: left(nodes, node))  # type: ignore[misc]
-    assert {one for one in set(os.listdir("/tmp")) - before if "commwatch" in one} == set()
+    assert list(temporary.iterdir()) == []
     print(outcomes)
 
 
@@ -130,7 +137,7 @@ def stand_and_probe(nodes: Nodes, node: int, asked: Asked) -> None:
     ids=("tcp", "gloo"),
 )  # fmt: skip
 def test_kills_of_a_probe_leave_no_process_no_socket_and_no_file(
-    nodes: Nodes, asked: Asked, kills: int, longest: float
+    nodes: Nodes, asked: Asked, kills: int, longest: float, temporary: Path
 ) -> None:
     """Any member at any moment: its ranks end by their guards, the others by the deadline of the pair."""
     context, chance = multiprocessing.get_context("fork"), random.Random(19)  # noqa: S311
@@ -153,18 +160,7 @@ def test_kills_of_a_probe_leave_no_process_no_socket_and_no_file(
         print(number, victim, codes)
         for node in range(COUNT):
             until(lambda node=node: not left(nodes, node), describe=lambda node=node: left(nodes, node))  # type: ignore[misc]
-        until(lambda: not rank_processes(), describe=rank_processes)
-        until(lambda: not list(Path("/tmp").glob("commwatch-probe-*")))
-
-
-def rank_processes() -> list[str]:
-    """Ranks of any probe, and their guards."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            if b"commwatch.probes.cycle." in path.read_bytes():
-                found.append(path.parent.name)
-    return found
+        until(lambda: not list(temporary.glob("commwatch-probe-*")))
 
 
 @pytest.mark.torch
@@ -204,9 +200,12 @@ def test_torchrun_starts_a_member_on_each_node(nodes: Nodes, options: list[str],
 
 
 def left(nodes: Nodes, node: int) -> list[str]:
-    """The TCP sockets in a node's namespace, without those that the kernel keeps for a while by itself."""
-    done = subprocess.run(
-        ["nsenter", f"--net=/run/netns/{nodes.namespace(node)}", "cat", "/proc/net/tcp"],
-        capture_output=True, text=True, check=True,
+    """Processes in a node's namespace, and TCP sockets without those that the kernel keeps for a while by itself."""
+    name = nodes.namespace(node)
+    processes, sockets = (
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        for command in (
+            ["ip", "netns", "pids", name], ["nsenter", f"--net=/run/netns/{name}", "cat", "/proc/net/tcp"],
+        )
     )  # fmt: skip
-    return [line for line in done.stdout.splitlines()[1:] if line.split()[3] not in KERNELS_OWN]
+    return processes.split() + [line for line in sockets.splitlines()[1:] if line.split()[3] not in KERNELS_OWN]
