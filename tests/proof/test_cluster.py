@@ -154,9 +154,8 @@ def test_kills_of_a_probe_leave_no_process_no_socket_and_no_file(
             one.join(LONGEST_SECONDS)
         codes = [one.exitcode for one in members]
         assert None not in codes, f"a member is still there {LONGEST_SECONDS} s after member {victim} was killed"
-        # gloo's threads share the cores with four nodes: that a pair was slow may be right.
-        allowed = {0, 3, 5} | ({1} if asked == GLOO else set())
-        assert {code for node, code in enumerate(codes) if node != victim} <= allowed, codes
+        # Four nodes share the cores here: that a pair's latency was high (1) may be right.
+        assert {code for node, code in enumerate(codes) if node != victim} <= {0, 1, 3, 5}, codes
         print(number, victim, codes)
         for node in range(COUNT):
             until(lambda node=node: not left(nodes, node), describe=lambda node=node: left(nodes, node))  # type: ignore[misc]
