@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import pickle
 import runpy
 import struct
 import subprocess
@@ -196,14 +197,17 @@ COMMANDS = (
     Row("diagnose --full-scan", "diagnose --full-scan"),
     Row("diagnose --settings", "diagnose --settings {out}/nccl.conf"),
     Row("estimate", f"estimate {_JOB}"),
+    Row("flight-recorder", "flight-recorder convert {out}/dump {out}/dump.json", ""),
     Row("healthcheck", "healthcheck", ""),
     Row("healthcheck, simulated", "healthcheck"),
     Row("healthcheck --require", "healthcheck --require 7b", ""),
     Row("healthcheck --slurm --drain", "healthcheck --slurm --drain", ""),
     Row("heatmap", "heatmap"),
     Row("inventory", "inventory"),
+    Row("marks, of no scan", "marks learn --output {out}/marks.yaml {out}/nccl.conf", ""),
     Row("pause", "pause"),
     Row("probe", "probe all_reduce"),
+    Row("record", "record --for 1s --output {out}/node.cwrec", ""),
     Row("resume", "resume"),
     Row("rules", "rules --output {out}/rules", ""),
     Row("score", "score"),
@@ -214,7 +218,7 @@ COMMANDS = (
     Row("yield", "yield --wait 1s --hold 1s"),
 )  # fmt: skip
 """All that end by themselves within seconds."""
-_WITHOUT_SETTINGS = ("assets", "dashboards", "drill", "rules", "simulate")
+_WITHOUT_SETTINGS = ("assets", "dashboards", "drill", "flight-recorder", "marks", "rules", "simulate")
 
 
 def tried(
@@ -231,6 +235,7 @@ def tried(
         state: of the daemon that runs; by default none does.
     """
     (out / "nccl.conf").write_text("NCCL_ALGO=Ring\n", encoding="utf-8")
+    (out / "dump").write_bytes(pickle.dumps({"version": "2.10", "entries": []}))
     settings = [f"--path.state={state or out / 'state'}", *([f"--simulate={row.node}"] if row.node else [])]
     arguments = row.arguments.format(out=out).split()
     with caller.watched() as seen:
