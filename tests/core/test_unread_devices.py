@@ -87,9 +87,23 @@ def test_an_expected_part_without_a_state_is_unread_though_no_call_fails(
     assert named_after(before) == set()
 
 
-def test_a_failure_of_the_whole_source_names_no_device(daemon: FedDaemon) -> None:
-    """It is a failing collector."""
-    assert named(daemon, "nvml_gpu", Absence("", "unreadable", "x")) == set()
+@pytest.mark.parametrize(
+    ("collector", "absence"),
+    [
+        ("nvml_gpu", Absence("", "unreadable", "x")), ("nvml_nvlink", Absence("", "unreadable", "x")),
+        ("nvml_nvlink", Absence("", "starved", "x")), ("nvml_nvlink", Absence("", "deadline", "x")),
+    ],
+)  # fmt: skip
+def test_a_failure_of_the_whole_collector_names_no_device(daemon: FedDaemon, collector: str, absence: Absence) -> None:
+    """It is a failing collector; its devices are not named either once they are compared with what is expected."""
+    daemon.feed("nvml_identity", LISTED)
+    daemon.feed("nvml_nvlink", {SLOTS[0]: {STATE: 1}})
+    daemon.observe()
+    assert named(daemon, collector, absence) == set()
+
+    daemon.feed("nvml_identity", LISTED, seconds=10.0)
+    daemon.observe()
+    assert daemon.series("collector_device_failing") == {}
 
 
 def test_a_collector_that_is_paused_names_none(daemon: FedDaemon) -> None:
