@@ -9,6 +9,7 @@ import pytest
 from commwatch.readings import Absence
 from support.core import SLOTS, collected
 from support.fed_daemon import FedDaemon, Values
+from support.simulated_daemon import simulated
 
 LISTED = {SLOTS[0]: {("commwatch_gpu_info", ("0", SLOTS[0], "GPU-1", "1", "H100", "hopper")): 1}}
 
@@ -104,6 +105,16 @@ def test_a_failure_of_the_whole_collector_names_no_device(daemon: FedDaemon, col
     daemon.feed("nvml_identity", LISTED, seconds=10.0)
     daemon.observe()
     assert daemon.series("collector_device_failing") == {}
+
+
+def test_a_gpu_that_is_split_while_the_daemon_runs_is_not_unknown(tmp_path: Path) -> None:
+    """With MIG the driver gives no state of its links, whenever that is switched on."""
+    with simulated("a100x4", tmp_path, faults="- {fault: mig_enabled, gpu: 1, at: 65s}") as daemon:
+        for seconds in range(60, 150, 5):
+            daemon.step_to(float(seconds))
+            assert daemon.findings()["verdict"]["word"] == "OK"
+        states = daemon.exposed().samples("commwatch_nvlink_link_state")
+        assert {labels["gpu"] for labels, value in states if value is not None} == {"0", "2", "3"}
 
 
 def test_a_collector_that_is_paused_names_none(daemon: FedDaemon) -> None:

@@ -85,8 +85,8 @@ def observe_blocks(blocks: Collection[Block], answered: Collection[str], is_virt
     """Gather what the present blocks say.
 
     Args:
-        blocks: the blocks of the collectors ``identity``, ``nvlink``, ``pcie``, ``processes``, ``network``, ``rdma``
-            and ``pci``; others do no harm.
+        blocks: the blocks of the collectors ``identity``, ``gpu``, ``nvlink``, ``pcie``, ``network``, ``rdma`` and
+            ``pci``; others do no harm.
         answered: names of the collectors whose last run gave a batch, even an empty one. Without ``identity`` nothing
             is known of GPUs, without ``network`` nothing of interfaces, and without ``rdma`` nothing of RDMA ports.
         is_virtual: whether the node is a virtual machine; None where that is not known.
