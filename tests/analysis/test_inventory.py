@@ -782,6 +782,7 @@ def speed_expected(subject: Inventory) -> float | None:
         pytest.param(("bond0", "bond0"), (0, 0), [], id="none has"),
         pytest.param(("bond0", "bond1"), (1, 0), ["eth0"], id="of another bond"),
         pytest.param(("", ""), (1, 0), ["eth0"], id="of no bond"),
+        pytest.param(("br0", "br0"), (1, 0), ["eth0"], id="of a bridge"),
         pytest.param(("bond0", "bond0"), (1, None), ["eth0"], id="switched off"),
     ],
 )
@@ -791,6 +792,7 @@ def test_members_of_a_bond_are_expected_to_have_a_link(
     """From the first reading on, until they are accepted without one; they are not counted before they are stable."""
     blocks = [
         block_of({("commwatch_ethernet_info", (f"eth{number}", "", "mlx5_core", bond)): 1,
+                  ("commwatch_ethernet_bonded", (f"eth{number}",)): 1 if bond.startswith("bond") else None,
                   ("commwatch_ethernet_carrier", (f"eth{number}",)): carrier})
         for number, (bond, carrier) in enumerate(zip(bonds, carriers, strict=True))
     ]  # fmt: skip
