@@ -1011,12 +1011,13 @@ def test_gpus_in_mig_mode_have_no_links() -> None:
         *(
             pytest.param(
                 replace(of_board(links_up={}, links_down=frozenset(range(18))), gpus_on_boards=None,
-                        is_virtual=virtual),
+                        is_virtual=virtual, is_handed_on=handed_on),
                 lacks, id=f"no link is up, {whose}",
             )
-            for virtual, lacks, whose in (
-                (False, {"nvlinks": 18}, "of a machine of its own"), (True, {}, "the host's matter"),
-                (None, {}, "whose matter is not known"),
+            for virtual, handed_on, lacks, whose in (
+                (False, False, {"nvlinks": 18}, "of a machine of its own"), (True, False, {}, "the host's matter"),
+                (None, False, {}, "whose matter is not known"),
+                (False, True, {}, "others were given to virtual machines"),
             )
         ),
         pytest.param(of_board(name="NVIDIA H100 PCIe", pcie_lanes=8, pcie_lanes_max=16), {}, id="cards"),

@@ -251,7 +251,7 @@ class Inventory:
         """Shortfalls of the present GPUs against their product, by UUID and aspect.
 
         Lanes count as far as both ends can use them, since a narrow slot has no more; NVLinks count in a virtual
-        machine only if some are up and it has a whole board.
+        machine, and beside GPUs that were given to one, only if some are up and it has a whole board.
         """
         has: dict[tuple[str, str], int] = {}
         models = Counter(gpu.name for gpu in self._here.values())
@@ -264,7 +264,7 @@ class Inventory:
                 has[uuid, _PRODUCT + "lanes"] = min(product.lanes, gpu.pcie_lanes_max or product.lanes) - lanes
             if gpu.pcie_own_generation is not None:
                 has[uuid, _PRODUCT + "generation"] = product.generation - gpu.pcie_own_generation
-            up, is_own = gpu.links_up or {}, self._seen.is_virtual is False
+            up, is_own = gpu.links_up or {}, self._seen.is_virtual is False and not self._seen.is_handed_on
             is_whole = is_own or models[gpu.name] >= WHOLE_BOARD
             if (up or (gpu.links_down and is_own)) and is_whole and "nvlink" not in self._asked():
                 links = self._expected.links[uuid].keys() | up.keys()
