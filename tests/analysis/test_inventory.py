@@ -745,6 +745,16 @@ def test_rdma_ports_that_are_down_beside_equals_that_are_up(
     assert [tuple(one) for one in down if block.get("commwatch_rdma_port_expected", *one) == 1] == names
 
 
+def test_ports_beside_a_single_gpu_are_no_rails() -> None:
+    """Any number of ports is a multiple of one: one of them may have no cable."""
+    subject = inventory()
+    subject.observe(replace(node(gpu(0)), rdma_ports=rails(4, down=1)), 0)
+
+    down = [labels for labels, _ in block_of(subject.readings()).samples("commwatch_rdma_port_expected")]
+    assert ("mlx5_3", "1") not in down
+    assert subject.odd() == []
+
+
 @pytest.mark.parametrize(
     ("slow", "expected"),
     [

@@ -218,7 +218,7 @@ class Inventory:
     def _rails_below_equals(self) -> dict[tuple[str, str], int]:
         """Shortfalls of RDMA ports against their equals, by name and aspect; what was learned counts as above.
 
-        One or several for each GPU are rails; of others any may be left without a cable.
+        One or several for each of several GPUs are rails; of others any may be left without a cable.
         """
         ports = {
             name: port
@@ -230,7 +230,7 @@ class Inventory:
         up: dict[tuple[str, str], tuple[str, int]] = {}
         speeds: dict[tuple[str, str], tuple[str, int]] = {}
         for name, port in ports.items():
-            if not number or size[port.equal_in] % number:
+            if number < 2 or size[port.equal_in] % number:
                 continue
             learned = self.state.rdma_ports.get(name, Learned()).due
             up[name, "port"] = port.equal_in, int(port.is_up or learned is not None)
