@@ -745,6 +745,16 @@ def test_rdma_ports_that_are_down_beside_equals_that_are_up(
     assert [tuple(one) for one in down if block.get("commwatch_rdma_port_expected", *one) == 1] == names
 
 
+def test_ports_beside_a_single_gpu_are_no_rails() -> None:
+    """Any number of ports is a multiple of one: one of them may have no cable."""
+    subject = inventory()
+    subject.observe(replace(node(gpu(0)), rdma_ports=rails(4, down=1)), 0)
+
+    down = [labels for labels, _ in block_of(subject.readings()).samples("commwatch_rdma_port_expected")]
+    assert ("mlx5_3", "1") not in down
+    assert subject.odd() == []
+
+
 @pytest.mark.parametrize(
     ("slow", "expected"),
     [
@@ -782,6 +792,7 @@ def speed_expected(subject: Inventory) -> float | None:
         pytest.param(("bond0", "bond0"), (0, 0), [], id="none has"),
         pytest.param(("bond0", "bond1"), (1, 0), ["eth0"], id="of another bond"),
         pytest.param(("", ""), (1, 0), ["eth0"], id="of no bond"),
+        pytest.param(("br0", "br0"), (1, 0), ["eth0"], id="of a bridge"),
         pytest.param(("bond0", "bond0"), (1, None), ["eth0"], id="switched off"),
     ],
 )
@@ -791,6 +802,7 @@ def test_members_of_a_bond_are_expected_to_have_a_link(
     """From the first reading on, until they are accepted without one; they are not counted before they are stable."""
     blocks = [
         block_of({("commwatch_ethernet_info", (f"eth{number}", "", "mlx5_core", bond)): 1,
+                  ("commwatch_ethernet_bonded", (f"eth{number}",)): 1 if bond.startswith("bond") else None,
                   ("commwatch_ethernet_carrier", (f"eth{number}",)): carrier})
         for number, (bond, carrier) in enumerate(zip(bonds, carriers, strict=True))
     ]  # fmt: skip
@@ -1009,12 +1021,13 @@ def test_gpus_in_mig_mode_have_no_links() -> None:
         *(
             pytest.param(
                 replace(of_board(links_up={}, links_down=frozenset(range(18))), gpus_on_boards=None,
-                        is_virtual=virtual),
+                        is_virtual=virtual, is_handed_on=handed_on),
                 lacks, id=f"no link is up, {whose}",
             )
-            for virtual, lacks, whose in (
-                (False, {"nvlinks": 18}, "of a machine of its own"), (True, {}, "the host's matter"),
-                (None, {}, "whose matter is not known"),
+            for virtual, handed_on, lacks, whose in (
+                (False, False, {"nvlinks": 18}, "of a machine of its own"), (True, False, {}, "the host's matter"),
+                (None, False, {}, "whose matter is not known"),
+                (False, True, {}, "others were given to virtual machines"),
             )
         ),
         pytest.param(of_board(name="NVIDIA H100 PCIe", pcie_lanes=8, pcie_lanes_max=16), {}, id="cards"),

@@ -23,13 +23,13 @@ def _store(use_at: float, processes_at: float) -> Store:
 
     identity = Layout([("commwatch_gpu_info", (*GPU, "GPU-1", "", "NVIDIA Test", "Hopper"))])
     store.put("nvml_identity", GPU[1], Block(identity, (1,), BEFORE), 1000.0)
-    put("nvml_gpu", use_at, {"busy": 0, "memory_used_bytes": 5, "memory_size_bytes": 80})
-    put("nvml_processes", processes_at, {"compute_processes": 2, "compute_mode": 3, "mig_mode": 1})
+    put("nvml_gpu", use_at, {"busy": 0, "memory_used_bytes": 5, "memory_size_bytes": 80, "mig_mode": 1})
+    put("nvml_processes", processes_at, {"compute_processes": 2, "compute_mode": 3})
     return store
 
 
 def test_facts_come_from_the_collectors_that_are_read_before_a_probe() -> None:
-    """Use and memory from one, processes and modes from the other."""
+    """Use, memory and MIG from one, processes and their mode from the other."""
     (facts,) = GpusNow(_store(JUST_NOW, JUST_NOW)).facts(JUST_NOW)
 
     assert GPU_COLLECTORS == ("nvml_gpu", "nvml_processes")
@@ -42,8 +42,8 @@ def test_facts_come_from_the_collectors_that_are_read_before_a_probe() -> None:
 @in_one_pass(
     "use_at, processes_at, known",
     [
-        (BEFORE, JUST_NOW, {"compute_processes", "compute_mode", "mig", "processes"}),
-        (JUST_NOW, BEFORE, {"busy", "memory_used_bytes", "memory_size_bytes"}),
+        (BEFORE, JUST_NOW, {"compute_processes", "compute_mode", "processes"}),
+        (JUST_NOW, BEFORE, {"busy", "memory_used_bytes", "memory_size_bytes", "mig"}),
         (BEFORE, BEFORE, set()),
     ],
 )

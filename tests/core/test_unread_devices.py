@@ -9,6 +9,7 @@ import pytest
 from commwatch.readings import Absence
 from support.core import SLOTS, collected
 from support.fed_daemon import FedDaemon, Values
+from support.simulated_daemon import simulated
 
 LISTED = {SLOTS[0]: {("commwatch_gpu_info", ("0", SLOTS[0], "GPU-1", "1", "H100", "hopper")): 1}}
 
@@ -87,9 +88,33 @@ def test_an_expected_part_without_a_state_is_unread_though_no_call_fails(
     assert named_after(before) == set()
 
 
-def test_a_failure_of_the_whole_source_names_no_device(daemon: FedDaemon) -> None:
-    """It is a failing collector."""
-    assert named(daemon, "nvml_gpu", Absence("", "unreadable", "x")) == set()
+@pytest.mark.parametrize(
+    ("collector", "absence"),
+    [
+        ("nvml_gpu", Absence("", "unreadable", "x")), ("nvml_nvlink", Absence("", "unreadable", "x")),
+        ("nvml_nvlink", Absence("", "starved", "x")), ("nvml_nvlink", Absence("", "deadline", "x")),
+    ],
+)  # fmt: skip
+def test_a_failure_of_the_whole_collector_names_no_device(daemon: FedDaemon, collector: str, absence: Absence) -> None:
+    """It is a failing collector; its devices are not named either once they are compared with what is expected."""
+    daemon.feed("nvml_identity", LISTED)
+    daemon.feed("nvml_nvlink", {SLOTS[0]: {STATE: 1}})
+    daemon.observe()
+    assert named(daemon, collector, absence) == set()
+
+    daemon.feed("nvml_identity", LISTED, seconds=10.0)
+    daemon.observe()
+    assert daemon.series("collector_device_failing") == {}
+
+
+def test_a_gpu_that_is_split_while_the_daemon_runs_is_not_unknown(tmp_path: Path) -> None:
+    """With MIG the driver gives no state of its links, whenever that is switched on."""
+    with simulated("a100x4", tmp_path, faults="- {fault: mig_enabled, gpu: 1, at: 65s}") as daemon:
+        for seconds in range(60, 150, 5):
+            daemon.step_to(float(seconds))
+            assert daemon.findings()["verdict"]["word"] == "OK"
+        states = daemon.exposed().samples("commwatch_nvlink_link_state")
+        assert {labels["gpu"] for labels, value in states if value is not None} == {"0", "2", "3"}
 
 
 def test_a_collector_that_is_paused_names_none(daemon: FedDaemon) -> None:

@@ -156,9 +156,10 @@ ROWS: dict[str, tuple[FakeGpu, str, dict[str, Value | str], tuple[str, ...]]] = 
         {f"gpu_performance_limited_seconds_total {name}": float(f"{number}.000000001") for number, name in (
             (74, "power"), (75, "thermal"), (76, "sync_boost"), (77, "board_limit"), (79, "reliability"))}, (),
     ),
-    "who may use a GPU": (numbered({("nvmlDeviceGetComputeMode",): 3}, processes=2, mig=0), "processes", {
-        "gpu_compute_processes": 2, "gpu_compute_mode": 3, "gpu_mig_mode": 0,
+    "who may use a GPU": (numbered({("nvmlDeviceGetComputeMode",): 3}, processes=2), "processes", {
+        "gpu_compute_processes": 2, "gpu_compute_mode": 3,
     }, ()),
+    "whether a GPU is split by MIG": (FakeGpu(mig=1), "gpu", {"gpu_mig_mode": 1}, ()),
     "identity; what the board lacks is an empty label": (hopper(2), "identity", {
         "gpu_info GPU-1  NVIDIA Test Hopper": 1, "nvlink_links": 2,
         "nvlink_info 0 4.0 switch 0000:0a:00.0 ": 1, "nvlink_info 1 4.0 switch 0000:0a:00.0 ": 1,

@@ -226,6 +226,7 @@ def test_the_bond_of_an_interface_is_told_and_follows_a_change(tmp_path: Path) -
     home = add_interface(tmp_path, "eth0")
     bond = add_interface(tmp_path, "bond0", "")
     (home / "master").symlink_to(os.path.relpath(bond, home))
+    (bond / "bonding").mkdir()
     source = opened(tmp_path)
 
     bonded = reading_of(source.collect("network"), "eth0").series
@@ -234,5 +235,18 @@ def test_the_bond_of_an_interface_is_told_and_follows_a_change(tmp_path: Path) -
     free = reading_of(source.collect("network"), "eth0").series
 
     assert ("commwatch_ethernet_info", ("eth0", "0000:18:00.0", "mlx5_core", "bond0")) in bonded
+    assert ("commwatch_ethernet_bonded", ("eth0",)) in bonded
     assert again is bonded
     assert ("commwatch_ethernet_info", ("eth0", "0000:18:00.0", "mlx5_core", "")) in free
+    assert ("commwatch_ethernet_bonded", ("eth0",)) not in free
+
+
+def test_a_port_of_a_bridge_is_in_no_bond(tmp_path: Path) -> None:
+    """Its bridge is named all the same."""
+    home = add_interface(tmp_path, "eth0")
+    (home / "master").symlink_to(os.path.relpath(add_interface(tmp_path, "br0", ""), home))
+
+    series = reading_of(opened(tmp_path).collect("network"), "eth0").series
+
+    assert ("commwatch_ethernet_info", ("eth0", "0000:18:00.0", "mlx5_core", "br0")) in series
+    assert ("commwatch_ethernet_bonded", ("eth0",)) not in series

@@ -218,7 +218,7 @@ class Inventory:
     def _rails_below_equals(self) -> dict[tuple[str, str], int]:
         """Shortfalls of RDMA ports against their equals, by name and aspect; what was learned counts as above.
 
-        One or several for each GPU are rails; of others any may be left without a cable.
+        One or several for each of several GPUs are rails; of others any may be left without a cable.
         """
         ports = {
             name: port
@@ -230,7 +230,7 @@ class Inventory:
         up: dict[tuple[str, str], tuple[str, int]] = {}
         speeds: dict[tuple[str, str], tuple[str, int]] = {}
         for name, port in ports.items():
-            if not number or size[port.equal_in] % number:
+            if number < 2 or size[port.equal_in] % number:
                 continue
             learned = self.state.rdma_ports.get(name, Learned()).due
             up[name, "port"] = port.equal_in, int(port.is_up or learned is not None)
@@ -251,7 +251,7 @@ class Inventory:
         """Shortfalls of the present GPUs against their product, by UUID and aspect.
 
         Lanes count as far as both ends can use them, since a narrow slot has no more; NVLinks count in a virtual
-        machine only if some are up and it has a whole board.
+        machine, and beside GPUs that were given to one, only if some are up and it has a whole board.
         """
         has: dict[tuple[str, str], int] = {}
         models = Counter(gpu.name for gpu in self._here.values())
@@ -264,7 +264,7 @@ class Inventory:
                 has[uuid, _PRODUCT + "lanes"] = min(product.lanes, gpu.pcie_lanes_max or product.lanes) - lanes
             if gpu.pcie_own_generation is not None:
                 has[uuid, _PRODUCT + "generation"] = product.generation - gpu.pcie_own_generation
-            up, is_own = gpu.links_up or {}, self._seen.is_virtual is False
+            up, is_own = gpu.links_up or {}, self._seen.is_virtual is False and not self._seen.is_handed_on
             is_whole = is_own or models[gpu.name] >= WHOLE_BOARD
             if (up or (gpu.links_down and is_own)) and is_whole and "nvlink" not in self._asked():
                 links = self._expected.links[uuid].keys() | up.keys()

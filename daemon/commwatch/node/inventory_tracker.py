@@ -32,10 +32,8 @@ log = structlog.get_logger("commwatch.pipeline")
 GROUP: Final = "inventory"
 OBSERVE_SECONDS: Final = 10.0
 """Longest time between two observations while nothing fails."""
-_OBSERVED: Final = (IDENTITY, "nvml_nvlink", "nvml_pcie", "nvml_processes", "network", "rdma", "pci")
+_OBSERVED: Final = (IDENTITY, "nvml_gpu", "nvml_nvlink", "nvml_pcie", "network", "rdma", "pci")
 """Collectors that read what is here."""
-_MEMORY: Final = "nvml_gpu"
-"""The collector that reads how much memory a GPU has."""
 
 
 def _with_end(series: Series, known: Mapping[Link, LinkEnd]) -> Series:
@@ -148,7 +146,6 @@ class InventoryTracker(Tracker):
         groups = {name: self._store.group(name) for name in _OBSERVED}
         # An empty batch leaves the driver's own block: without any block the driver lists nothing.
         answered = frozenset(name.removeprefix("nvml_") for name, blocks in groups.items() if blocks)
-        groups[_MEMORY] = self._store.group(_MEMORY)
         blocks = [block for blocks in groups.values() for block in blocks.values()]
         seen = observe_blocks(blocks, answered, self._is_virtual)
         is_short = seen.gpus is not None and len(seen.gpus) < max(seen.gpus_on_boards or 0, self.expects("gpu"))

@@ -85,8 +85,8 @@ def observe_blocks(blocks: Collection[Block], answered: Collection[str], is_virt
     """Gather what the present blocks say.
 
     Args:
-        blocks: the blocks of the collectors ``identity``, ``nvlink``, ``pcie``, ``processes``, ``network``, ``rdma``
-            and ``pci``; others do no harm.
+        blocks: the blocks of the collectors ``identity``, ``gpu``, ``nvlink``, ``pcie``, ``network``, ``rdma`` and
+            ``pci``; others do no harm.
         answered: names of the collectors whose last run gave a batch, even an empty one. Without ``identity`` nothing
             is known of GPUs, without ``network`` nothing of interfaces, and without ``rdma`` nothing of RDMA ports.
         is_virtual: whether the node is a virtual machine; None where that is not known.
@@ -196,11 +196,13 @@ def _links(blocks: Collection[Block]) -> tuple[dict[str, dict[int, float | None]
 def _ports(blocks: Collection[Block]) -> dict[str, SeenPort]:
     speeds = {labels[0]: speed for labels, speed in _samples(blocks, "commwatch_ethernet_speed_bytes_per_second")}
     carriers = {labels[0]: carrier for labels, carrier in _samples(blocks, "commwatch_ethernet_carrier")}
+    # One that is switched off is not meant to be up, and a bridge or Open vSwitch may have ports without a cable.
+    bonded = {labels[0] for labels, _ in _samples(blocks, "commwatch_ethernet_bonded")} & carriers.keys()
     return {
         labels[0]: SeenPort(
             is_up=carriers.get(labels[0]) == 1,
             speed=speeds.get(labels[0]),
-            equal_in=labels[3] if labels[0] in carriers else "",  # one that is switched off is not meant to be up
+            equal_in=labels[3] if labels[0] in bonded else "",
         )
         for labels, _ in _samples(blocks, "commwatch_ethernet_info")
         # Without a driver it is no port: ends of containers come and go, and none of them is missed.

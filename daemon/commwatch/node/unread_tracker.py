@@ -30,7 +30,7 @@ class UnreadDevices(Tracker):
         self._needs_release: dict[str, bool] = {}
         """Whether a collector that has named some is paused during maintenance."""
         self._named: dict[str, frozenset[str]] = {}
-        """By collector: the devices that it has named."""
+        """By collector: the devices that its last run has named; an empty name where the run failed as a whole."""
 
     def follows(self, collector: Collector) -> bool:
         return True
@@ -38,8 +38,8 @@ class UnreadDevices(Tracker):
     def on_batch(self, outcome: Outcome) -> None:
         """Take how one run of a collector went."""
         collector = outcome.collector
+        self._named[collector.name] = frozenset(absence.device for absence in outcome.collected.absences)
         found = {(absence.device, absence.reason) for absence in outcome.collected.absences if absence.device}
-        self._named[collector.name] = frozenset(device for device, _ in found)
         if not found:
             if self._needs_release.pop(collector.name, None) is not None:
                 self._store.drop(GROUP, collector.name)
@@ -50,8 +50,11 @@ class UnreadDevices(Tracker):
         self._store.show(GROUP, collector.name, failing, outcome.time, outcome.time + collector.lifetime)
 
     def on_tick(self, now: float) -> None:
-        """Name the devices whose expected parts have no state and that no collector has named."""
-        silent = sorted(one for one in self._inventory.unread() if one[1] not in self._named.get(one[0], ()))
+        """Name the devices whose expected parts have no state and that no collector has named.
+
+        Where a collector fails as a whole, or was starved, it is at fault and not each device.
+        """
+        silent = sorted(one for one in self._inventory.unread() if not {one[1], ""} & self._named.get(one[0], set()))
         failing: dict[Series, Value] = {(_FAILING, (*one, "unreadable")): 1 for one in islice(silent, _MOST)}
         self._store.show(GROUP, _OF_INVENTORY, failing, now)
 

@@ -59,6 +59,11 @@ def links_of(base: str) -> Links:
     return Links(_link(f"{base}/device"), _link(f"{base}/device/driver"), _link(f"{base}/master"))
 
 
+def is_bonded(base: str) -> bool:
+    """Whether an interface is a member of a bond, and not of a bridge, a VRF, a team or Open vSwitch."""
+    return os.path.isdir(f"{base}/master/bonding")
+
+
 def is_wanted(name: str, base: str, has_device: bool, settings: NetworkSection) -> bool:
     """Whether an interface is to be read.
 

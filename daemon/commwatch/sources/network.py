@@ -133,6 +133,7 @@ class NetworkSource(Source):
             series=(
                 *((counter.metric, (device,)) for counter in COUNTERS),
                 ("commwatch_ethernet_info", identity),
+                *([("commwatch_ethernet_bonded", (device,))] if interfaces.is_bonded(base) else []),
             ),
         )
 
@@ -169,4 +170,5 @@ def _read(interface: _Interface, batch: Batch, has_counter: list[bool]) -> None:
     if is_there:
         if values[_CARRIER] == 0:  # some drivers go on giving the last speed
             values[_SPEED] = None
-        batch.readings.append(DeviceReadings(interface.device, now, interface.series, [*values, 1]))
+        known = [1] * (len(interface.series) - len(COUNTERS))
+        batch.readings.append(DeviceReadings(interface.device, now, interface.series, [*values, *known]))

@@ -10,6 +10,8 @@ _PRIORITY = "device priority"
 ROWS: tuple[Metric, ...] = (
     info("ethernet_info", "device pci_bus_id driver master", "Identity of a network interface; its bond or bridge.",
          "sysfs /sys/class/net/*/{device,master}"),
+    gauge("ethernet_bonded", "device", "1 for a member of a bond; absent for others.",
+          "sysfs /sys/class/net/*/master/bonding"),
     counter("ethernet_transmit_bytes_total", "device", "Bytes sent by the host, without RDMA.",
             f"{_STATISTICS}/tx_bytes", "bytes"),
     counter("ethernet_receive_bytes_total", "device", "Bytes received by the host, without RDMA.",

@@ -127,7 +127,7 @@ ROWS: Final[tuple[Counter, ...]] = (
         "compute_mode", pynvml.nvmlDeviceGetComputeMode, "commwatch_gpu_compute_mode", "processes", "device"
     ),
     CallCounter(
-        "mig_mode", pynvml.nvmlDeviceGetMigMode, "commwatch_gpu_mig_mode", "processes", "device",
+        "mig_mode", pynvml.nvmlDeviceGetMigMode, "commwatch_gpu_mig_mode", "gpu", "device",
         convert=_current_mig_mode,
     ),
     CallCounter(
