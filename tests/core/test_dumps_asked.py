@@ -175,6 +175,30 @@ def test_more_dumps_than_a_moment_allows_are_not_read(job: Job, monkeypatch: pyt
     assert job.said() == []
 
 
+def test_folders_that_fit_the_name_are_not_entered(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody may make any number of them in a folder of all, and of links to one with many files."""
+    entered: list[str] = []
+    scandir = os.scandir
+
+    def enter(path: str) -> Any:
+        entered.append(path)
+        return scandir(path)
+
+    monkeypatch.setattr("os.scandir", enter)
+    inside = job.folder / "mine_rank_folder"
+    inside.mkdir()
+    for number in range(9):
+        (job.folder / f"mine_rank_link{number}").symlink_to(inside)
+    assert job.said() == [WORDS]
+    assert [one for one in entered if str(one).startswith(str(job.folder))] == [str(job.folder)]
+
+
+def test_dumps_that_are_not_read_in_time_say_nothing(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were read would show the ranks of the others as silent."""
+    monkeypatch.setattr(asked, "MOST_SECONDS", 0.0)
+    assert job.said() == []
+
+
 def test_no_pickle_is_loaded_in_this_process(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """A child with limits reads them."""
     monkeypatch.setattr("pickle.loads", lambda *_: pytest.fail("unpickled"))

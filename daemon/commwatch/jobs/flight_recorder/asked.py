@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import glob
+import os.path
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -22,6 +22,8 @@ from commwatch.sources import files
 
 MOST_DUMPS: Final = 256
 """Of a job. More take minutes: they are for ``commwatch diagnose --flight-recorder``."""
+MOST_SECONDS: Final = 60.0
+"""For the dumps of all jobs: one alone may take its reader ten seconds."""
 
 
 class Dumps:
@@ -39,7 +41,7 @@ class Dumps:
 
     def __call__(self, jobs: Sequence[SuspectedJob]) -> dict[str, JobEvidence]:
         """Read the dumps in child processes, and judge them."""
-        asked = self._clock()
+        asked, until = self._clock(), time.monotonic() + MOST_SECONDS
         processes = {first_gpu(job): self._processes(job) for job in jobs}
         found = {}
         for job in jobs:
@@ -48,7 +50,9 @@ class Dumps:
             own = [one for one in processes[key] if one.dumps not in {"", *others}]
             # Processes without a launcher count as one job, and may be several.
             is_one = len({one.dumps for one in own}) == 1 or all(one.job for one in own)
-            if own and is_one and key not in self._known and (word := self._word_on(job, own, asked)) is not None:
+            if not own or not is_one or key in self._known:
+                continue
+            if (word := self._word_on(job, own, asked, until)) is not None:
                 found[key] = word
         return found
 
@@ -61,13 +65,15 @@ class Dumps:
                 alive.append(rank.pid)
         return read_process_settings(alive, known_variables(), self._procfs).processes
 
-    def _word_on(self, job: SuspectedJob, own: Sequence[ProcessSettings], asked: float) -> JobEvidence | None:
+    def _word_on(
+        self, job: SuspectedJob, own: Sequence[ProcessSettings], asked: float, until: float
+    ) -> JobEvidence | None:
         dumps = self._files(own)
         if not 0 < len(dumps) <= MOST_DUMPS:
             return None
         try:
-            verdicts = judge(read_dumps(dumps)[0]).verdicts
-        except OSError:  # no process can be started
+            verdicts = judge(read_dumps(dumps, until - time.monotonic())[0]).verdicts
+        except OSError:  # no process can be started, or not all are read in time
             return None
         taken = max(one.written for one in dumps)
         for verdict in verdicts:
@@ -80,9 +86,10 @@ class Dumps:
         """Those of the processes' user whose folder is the same one here as it is for them."""
         users = {self._user(one.pid) for one in own if one.pid is not None}
         found: dict[str, DumpFile] = {}
-        for path in {one.dump_path for one in own}:
+        # Not by a pattern: in a folder of all, anybody may make any number of folders that it fits.
+        for folder in {os.path.dirname(one.dump_path) for one in own}:
             with suppress(OSError):
-                found |= {one.path: one for one in find_all([f"{glob.escape(path)}*"])[0]}
+                found |= {one.path: one for one in find_all([folder])[0]}
         series = {one.dumps for one in own}
         return [one for one in found.values() if one.series in series and {one.owner} == users]
 
