@@ -63,13 +63,15 @@ class Job:
             file.write_bytes(pickled(dump(calls)))
             os.utime(file, (written, written))
 
-    def said(self, *known: str, pids: tuple[int, ...] = PIDS, others: tuple[int, ...] = ()) -> list[str]:
+    def said(
+        self, *known: str, pids: tuple[int, ...] = PIDS, others: tuple[int, ...] = (), working: tuple[int, ...] = ()
+    ) -> list[str]:
         jobs = [
             SuspectedJob(SILENT, tuple(JobRank(PIDS.index(pid), f"gpu{pid}", pid, True, 9.0) for pid in these))
             for these in (pids, others)
             if these
         ]
-        words = ask_sources(jobs, [Dumps(self.table.root, known, lambda: NOW)])
+        words = ask_sources(jobs, [Dumps(self.table.root, known, working, lambda: NOW)])
         return [one.words for some in words.values() for one in some]
 
 
@@ -156,6 +158,9 @@ def test_without_dumps_of_this_job_and_pause_nothing_is_said(job: Job, change: C
 def test_dumps_of_two_jobs_are_not_mixed(job: Job) -> None:
     """Under one name they can be of either; without a launcher several names can be of several jobs."""
     assert job.said(pids=PIDS[:2], others=PIDS[2:]) == []
+    assert job.said(pids=PIDS[:2], working=PIDS[2:]) == []
+    job.process(110, None, f"{job.folder}/other_rank_")
+    assert job.said(working=(110, 111)) == [WORDS]
     for pid in PIDS[2:]:
         job.process(pid, None, f"{job.folder}/mine_rank_")
     assert len(job.said()) == 1

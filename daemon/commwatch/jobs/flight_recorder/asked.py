@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os.path
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,7 @@ from commwatch.jobs.flight_recorder.files import DumpFile, find_all
 from commwatch.jobs.flight_recorder.reading import read_dumps
 from commwatch.jobs.flight_recorder.report import JobVerdict, is_of_pause, shortened, word_on
 from commwatch.jobs.flight_recorder.verdict import judge
-from commwatch.jobs.ranks import RANKS_MAX, read_rank
+from commwatch.jobs.ranks import RANKS_MAX, RankSample, read_rank
 from commwatch.jobs.settings.facts import ProcessSettings
 from commwatch.jobs.settings.process_environment import read_process_settings
 from commwatch.jobs.settings.variables import known_variables
@@ -31,22 +31,31 @@ class Dumps:
 
     Args:
         known: jobs of which such words are there already, by the PCI address of the lowest GPU.
+        others: processes of other jobs, which may write under the same name.
         clock: seconds since 1970.
     """
 
-    def __init__(self, procfs: Path, known: Collection[str] = (), clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        procfs: Path,
+        known: Collection[str] = (),
+        others: Sequence[int] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._procfs = procfs
         self._known = known
+        self._others = others
         self._clock = clock
 
     def __call__(self, jobs: Sequence[SuspectedJob]) -> dict[str, JobEvidence]:
         """Read the dumps in child processes, and judge them."""
         asked, until = self._clock(), time.monotonic() + MOST_SECONDS
         processes = {first_gpu(job): self._processes(job) for job in jobs}
+        elsewhere = {one.dumps for one in self._read(pid for pid in self._others[:RANKS_MAX] if self._alive(pid))}
         found = {}
         for job in jobs:
             key = first_gpu(job)
-            others = {one.dumps for other, some in processes.items() if other != key for one in some}
+            others = elsewhere | {one.dumps for other, some in processes.items() if other != key for one in some}
             own = [one for one in processes[key] if one.dumps not in {"", *others}]
             # Processes without a launcher count as one job, and may be several.
             is_one = len({one.dumps for one in own}) == 1 or all(one.job for one in own)
@@ -57,13 +66,20 @@ class Dumps:
         return found
 
     def _processes(self, job: SuspectedJob) -> tuple[ProcessSettings, ...]:
-        """What the environments of its processes say; one that hangs in the kernel might keep the reader, too."""
-        alive = []
-        for rank in job.ranks[:RANKS_MAX]:
-            sample = read_rank(self._procfs, rank.pid)
-            if sample is not None and sample.state not in ("", "D") and sample.started == rank.started:
-                alive.append(rank.pid)
-        return read_process_settings(alive, known_variables(), self._procfs).processes
+        return self._read(
+            rank.pid
+            for rank in job.ranks[:RANKS_MAX]
+            if (sample := self._alive(rank.pid)) is not None and sample.started == rank.started
+        )
+
+    def _alive(self, pid: int) -> RankSample | None:
+        """A process that can be read: one that hangs in the kernel might keep the reader, too."""
+        sample = read_rank(self._procfs, pid)
+        return None if sample is None or sample.state in ("", "D") else sample
+
+    def _read(self, pids: Iterable[int]) -> tuple[ProcessSettings, ...]:
+        """What the environments of processes say."""
+        return read_process_settings(pids, known_variables(), self._procfs).processes
 
     def _word_on(
         self, job: SuspectedJob, own: Sequence[ProcessSettings], asked: float, until: float
