@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from commwatch.commands.diagnose_log import answer_from
+from commwatch.jobs.logs.differing import RankFacts
+from commwatch.jobs.logs.kinds import Kinds
 
 WITHOUT = "{0}:7:9 [5] NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.\n"
 WITH = "{0}:8:9 [0] NCCL INFO NET/Plugin: Loaded net plugin NCCL RDMA Plugin v8 (v8)\n"
@@ -47,3 +49,14 @@ def test_what_differs_among_ranks_is_a_note(tmp_path: Path, text: str, words: tu
     assert answer.verdict == ("clear" if "loss" in text else "unknown")
     assert all(word in " ".join(answer.notes) for word in words)
     assert bool(answer.notes) is bool(words)
+
+
+def test_a_log_of_any_length_takes_a_bounded_memory() -> None:
+    """Each line is one more communicator of one process, or one more call."""
+    facts = RankFacts()
+    for number in range(9000):
+        for opcount in ("0", f"{number:x}"):
+            line = CALL.format(1, "AllReduce", opcount, 25, f"{number:x}", 8).encode()
+            facts.take(line, Kinds(line))
+    assert len(facts.calls) <= 4096
+    assert all(len(found) == 2 for found in facts.communicators.values())

@@ -182,7 +182,10 @@ def answer_to(log: Path, text: str) -> LogAnswer:
          "socket", "network", "GLOO_SOCKET_IFNAME", "commwatch cluster check"),
         ("[rank8] Warning: Unable to resolve hostname to a (local) address. Using the loopback address as fallback.\n"
          "Gloo connectFullMesh failed: SO_ERROR: Connection refused, remote=[127.0.0.1]:14215\n", "socket", "config",
-         "GLOO_SOCKET_IFNAME", "MASTER_ADDR"),
+         "On several nodes set GLOO_SOCKET_IFNAME", "MASTER_ADDR"),
+        ("Warning: Unable to resolve hostname to a (local) address. Using the loopback address as fallback.\n"
+         "torch.distributed.DistNetworkError: The client socket has timed out after 60000ms while trying to connect to "
+         "(localhost, 29500).\n", "timeout", "network", "MASTER_ADDR", "GLOO"),
         ("W0601 10:00:01.1 77 rdma_context.cpp:1132] GID is NULL, please check your GID index by specifying "
          "MC_GID_INDEX\n", "ib_setup", "config", "MC_GID_INDEX", "NCCL_IB_GID_INDEX"),
         ("ray.exceptions.ActorUnavailableError: The actor 1 is unavailable: RpcError: Socket closed rpc_code: 14\n",

@@ -173,7 +173,7 @@ def test_there_are_enough_threads() -> None:
 def test_the_score_of_each_set(half: str, verdicts: list[Verdict]) -> None:
     """Right in 92 of 100, nothing wrong for certain, no job that died called clear; ``pytest -s`` prints it by kind.
 
-    This guards what was reached. docs/using/nccl-logs.md has what each set gave when it was seen for the first time.
+    This guards what was reached, and is no forecast; docs/using/nccl-logs.md has what unseen logs gave.
     """
     of_half = [one for one in verdicts if one.case.half == half]
     print(half)

@@ -63,13 +63,15 @@ class Job:
             file.write_bytes(pickled(dump(calls)))
             os.utime(file, (written, written))
 
-    def said(self, *known: str, pids: tuple[int, ...] = PIDS, others: tuple[int, ...] = ()) -> list[str]:
+    def said(
+        self, *known: str, pids: tuple[int, ...] = PIDS, others: tuple[int, ...] = (), working: tuple[int, ...] = ()
+    ) -> list[str]:
         jobs = [
             SuspectedJob(SILENT, tuple(JobRank(PIDS.index(pid), f"gpu{pid}", pid, True, 9.0) for pid in these))
             for these in (pids, others)
             if these
         ]
-        words = ask_sources(jobs, [Dumps(self.table.root, known, lambda: NOW)])
+        words = ask_sources(jobs, [Dumps(self.table.root, known, working, lambda: NOW)])
         return [one.words for some in words.values() for one in some]
 
 
@@ -156,6 +158,9 @@ def test_without_dumps_of_this_job_and_pause_nothing_is_said(job: Job, change: C
 def test_dumps_of_two_jobs_are_not_mixed(job: Job) -> None:
     """Under one name they can be of either; without a launcher several names can be of several jobs."""
     assert job.said(pids=PIDS[:2], others=PIDS[2:]) == []
+    assert job.said(pids=PIDS[:2], working=PIDS[2:]) == []
+    job.process(110, None, f"{job.folder}/other_rank_")
+    assert job.said(working=(110, 111)) == [WORDS]
     for pid in PIDS[2:]:
         job.process(pid, None, f"{job.folder}/mine_rank_")
     assert len(job.said()) == 1
@@ -172,6 +177,30 @@ def test_more_dumps_than_a_moment_allows_are_not_read(job: Job, monkeypatch: pyt
     monkeypatch.setattr(asked, "MOST_DUMPS", 4)
     status = job.table.root / f"{PIDS[0]}/status"
     status.write_text(status.read_text().replace(f"Uid:\t{os.geteuid()}", "Uid:\t4711"))
+    assert job.said() == []
+
+
+def test_folders_that_fit_the_name_are_not_entered(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody may make any number of them in a folder of all, and of links to one with many files."""
+    entered: list[str] = []
+    scandir = os.scandir
+
+    def enter(path: str) -> Any:
+        entered.append(path)
+        return scandir(path)
+
+    monkeypatch.setattr("os.scandir", enter)
+    inside = job.folder / "mine_rank_folder"
+    inside.mkdir()
+    for number in range(9):
+        (job.folder / f"mine_rank_link{number}").symlink_to(inside)
+    assert job.said() == [WORDS]
+    assert [one for one in entered if str(one).startswith(str(job.folder))] == [str(job.folder)]
+
+
+def test_dumps_that_are_not_read_in_time_say_nothing(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were read would show the ranks of the others as silent."""
+    monkeypatch.setattr(asked, "MOST_SECONDS", 0.0)
     assert job.said() == []
 
 

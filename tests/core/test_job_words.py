@@ -453,9 +453,15 @@ def test_a_line_that_was_read_before_the_last_payload_says_nothing(story: Story,
         ([timeout(0), timeout(1, "SEND 7")], "rank 0 timed out in ALLREDUCE 1042; rank 1 timed out in SEND 7"),
         ([timeout(0, "\x1b[2J\n" + "x" * 200)], "rank 0 timed out in ?[2J?" + "x" * 200),
         ([replace(RETRY, category="crash", hca=""), RETRY], "A process of the job ended by itself; all others lost it"),
+        ([replace(RETRY, category="version", text="CUDA driver version is insufficient for CUDA runtime", hca="")],
+         "The NVIDIA driver of the node is older than the CUDA that the program was built with"),
+        ([replace(RETRY, category="usage", text="bind: Address already in use", hca="")],
+         "The port at which a process should listen is taken"),
+        ([replace(RETRY, category="crash", text="ActorUnavailableError: The actor 1 is unavailable", hca="")], ""),
     ],
     ids=["a device of another node", "no device", "not who waited, or not certain", "symptoms and unknown", "two calls",
-         "hostile", "what ended first"],
+         "hostile", "what ended first", "a line that says more than its category", "likewise",
+         "a line that names no cause"],
 )  # fmt: skip
 def test_a_log_names_causes_devices_of_this_node_and_ranks_that_waited(
     story: Story, errors: list[LogErrors], words: str

@@ -198,7 +198,7 @@ def _with_job_evidence(known: Known, config: Config) -> Known:
         return known
     _say("reading the processes of the job that moves no data: 4 s")
     procfs, said = Path(config.paths.procfs), jobs_with_words(known, "flight_recorder")
-    sources = (ProcessTable(procfs, identity=config.jobs.identity), Dumps(procfs, said))
+    sources = (ProcessTable(procfs, identity=config.jobs.identity), Dumps(procfs, said, known.other_processes))
     return replace(known, job_evidence=ask_sources(jobs, sources))
 
 

@@ -115,6 +115,8 @@ class Known:
     """Limits that this command meets itself; None of a simulated node, which is another one."""
     jobs: tuple[SuspectedJob, ...] = ()
     """Jobs that move no data, as the daemon knows them."""
+    other_processes: tuple[int, ...] = ()
+    """Processes on the GPUs that are of none of these jobs."""
     job_evidence: Mapping[str, tuple[JobEvidence, ...]] = field(default_factory=dict)
     """What this command learned about them, by the PCI address of the job's lowest GPU."""
     trials: tuple[SettingTrial, ...] = ()
@@ -170,10 +172,11 @@ def ask(config: Config, thresholds: Thresholds, seconds: float | None = None) ->
     score = _asked(config, "score", ScoreDocument, until)
     snapshot = _asked(config, "snapshot", SnapshotDocument, until)
     settings = _asked(config, "settings", SettingsDocument, until)
-    jobs = _asked(config, "jobs", JobsDocument, until).jobs
+    jobs = _asked(config, "jobs", JobsDocument, until)
     return Known(
         findings, score, snapshot, thresholds, _current_matrix(config, snapshot.time), settings=settings,
-        host=read_host_limits() if snapshot.simulated is None else None, jobs=jobs, trials=known_trials(config),
+        host=read_host_limits() if snapshot.simulated is None else None, jobs=jobs.jobs,
+        other_processes=jobs.others, trials=known_trials(config),
     )  # fmt: skip
 
 

@@ -160,6 +160,8 @@ class JobsDocument(About, frozen=True, kw_only=True):
 
     schema: Literal["commwatch-jobs/1"] = JOBS_SCHEMA
     jobs: tuple[SuspectedJob, ...]
+    others: tuple[int, ...] = ()
+    """Processes on the GPUs that are of none of them."""
 
 
 class MetricRecord(msgspec.Struct, frozen=True):

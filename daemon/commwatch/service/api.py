@@ -58,7 +58,10 @@ class Answers:
 
     def jobs(self) -> JobsDocument:
         """The jobs that move no data, with their processes."""
-        return JobsDocument(**self._about(), jobs=self.engine.pipeline.stuck_jobs.suspected())
+        jobs = self.engine.pipeline.stuck_jobs.suspected()
+        pids = {pid for these in self.engine.store.occupants.values() for pid in these}
+        others = pids - {one.pid for job in jobs for one in job.ranks}
+        return JobsDocument(**self._about(), jobs=jobs, others=tuple(sorted(others)))
 
     def probes(self) -> ProbesDocument:
         """The last result of each probe and the time of its next run."""

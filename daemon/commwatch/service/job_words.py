@@ -16,8 +16,9 @@ from commwatch.jobs.flight_recorder.report import JobVerdict, is_of_pause, word_
 from commwatch.jobs.flight_recorder.tracker import FlightRecorderVerdicts
 from commwatch.jobs.flight_recorder.verdict import KNOWN_OPERATIONS, Verdict, ranks_text
 from commwatch.jobs.inspector.tracker import GROUP as INSPECTOR
-from commwatch.jobs.logs.categories import CATEGORIES, SIDES, Side
+from commwatch.jobs.logs.categories import CATEGORIES, About, Side
 from commwatch.jobs.logs.culprit import Finding, first_culprit
+from commwatch.jobs.logs.meanings import about_line
 from commwatch.jobs.logs.tracker import JobLogs, LastErrors, category_of
 from commwatch.jobs.ranks import RANKS_MAX
 from commwatch.jobs.settings.plan import JobSettings
@@ -151,9 +152,7 @@ class JobWords:
         monotonic = self._monotonic()
         found = self._logs.errors_since(monotonic - job.seconds, own) if self._is_one(pids, own) else []
         cause = first_culprit(Finding(category_of(one.errors)) for one in found)
-        of_cause = [
-            one for one in found if (known := category_of(one.errors)) == cause and SIDES[known] not in _NO_CAUSE
-        ]
+        of_cause = [one for one in found if category_of(one.errors) == cause and _about(one).side not in _NO_CAUSE]
         # Without a call, the rank can be the one that did not come.
         timed_out = [one for one in found if one.errors.rank is not None and one.errors.call]
         if not (named := [*of_cause, *timed_out]):
@@ -195,9 +194,15 @@ class JobWords:
         yield JobEvidence("ras", f"{printable(word.words)}{where}", tuple(address for _, address in behind))
 
 
+def _about(one: LastErrors) -> About:
+    """The cause that the line itself names, else what its category says."""
+    category = category_of(one.errors)
+    return about_line(category, one.errors.text) or CATEGORIES[category]
+
+
 def _cause_in_words(found: Sequence[LastErrors], devices: Sequence[str]) -> Iterator[str]:
     for one in found[:1]:
-        happened = CATEGORIES[category_of(one.errors)].happened.rstrip(".")
+        happened = _about(one).happened.rstrip(".")
         yield f"{happened} ({', '.join(devices)})" if devices else happened
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import glob
+import os.path
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,7 @@ from commwatch.jobs.flight_recorder.files import DumpFile, find_all
 from commwatch.jobs.flight_recorder.reading import read_dumps
 from commwatch.jobs.flight_recorder.report import JobVerdict, is_of_pause, shortened, word_on
 from commwatch.jobs.flight_recorder.verdict import judge
-from commwatch.jobs.ranks import RANKS_MAX, read_rank
+from commwatch.jobs.ranks import RANKS_MAX, RankSample, read_rank
 from commwatch.jobs.settings.facts import ProcessSettings
 from commwatch.jobs.settings.process_environment import read_process_settings
 from commwatch.jobs.settings.variables import known_variables
@@ -22,6 +22,8 @@ from commwatch.sources import files
 
 MOST_DUMPS: Final = 256
 """Of a job. More take minutes: they are for ``commwatch diagnose --flight-recorder``."""
+MOST_SECONDS: Final = 60.0
+"""For the dumps of all jobs: one alone may take its reader ten seconds."""
 
 
 class Dumps:
@@ -29,45 +31,65 @@ class Dumps:
 
     Args:
         known: jobs of which such words are there already, by the PCI address of the lowest GPU.
+        others: processes of other jobs, which may write under the same name.
         clock: seconds since 1970.
     """
 
-    def __init__(self, procfs: Path, known: Collection[str] = (), clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        procfs: Path,
+        known: Collection[str] = (),
+        others: Sequence[int] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._procfs = procfs
         self._known = known
+        self._others = others
         self._clock = clock
 
     def __call__(self, jobs: Sequence[SuspectedJob]) -> dict[str, JobEvidence]:
         """Read the dumps in child processes, and judge them."""
-        asked = self._clock()
+        asked, until = self._clock(), time.monotonic() + MOST_SECONDS
         processes = {first_gpu(job): self._processes(job) for job in jobs}
+        elsewhere = {one.dumps for one in self._read(pid for pid in self._others[:RANKS_MAX] if self._alive(pid))}
         found = {}
         for job in jobs:
             key = first_gpu(job)
-            others = {one.dumps for other, some in processes.items() if other != key for one in some}
+            others = elsewhere | {one.dumps for other, some in processes.items() if other != key for one in some}
             own = [one for one in processes[key] if one.dumps not in {"", *others}]
             # Processes without a launcher count as one job, and may be several.
             is_one = len({one.dumps for one in own}) == 1 or all(one.job for one in own)
-            if own and is_one and key not in self._known and (word := self._word_on(job, own, asked)) is not None:
+            if not own or not is_one or key in self._known:
+                continue
+            if (word := self._word_on(job, own, asked, until)) is not None:
                 found[key] = word
         return found
 
     def _processes(self, job: SuspectedJob) -> tuple[ProcessSettings, ...]:
-        """What the environments of its processes say; one that hangs in the kernel might keep the reader, too."""
-        alive = []
-        for rank in job.ranks[:RANKS_MAX]:
-            sample = read_rank(self._procfs, rank.pid)
-            if sample is not None and sample.state not in ("", "D") and sample.started == rank.started:
-                alive.append(rank.pid)
-        return read_process_settings(alive, known_variables(), self._procfs).processes
+        return self._read(
+            rank.pid
+            for rank in job.ranks[:RANKS_MAX]
+            if (sample := self._alive(rank.pid)) is not None and sample.started == rank.started
+        )
 
-    def _word_on(self, job: SuspectedJob, own: Sequence[ProcessSettings], asked: float) -> JobEvidence | None:
+    def _alive(self, pid: int) -> RankSample | None:
+        """A process that can be read: one that hangs in the kernel might keep the reader, too."""
+        sample = read_rank(self._procfs, pid)
+        return None if sample is None or sample.state in ("", "D") else sample
+
+    def _read(self, pids: Iterable[int]) -> tuple[ProcessSettings, ...]:
+        """What the environments of processes say."""
+        return read_process_settings(pids, known_variables(), self._procfs).processes
+
+    def _word_on(
+        self, job: SuspectedJob, own: Sequence[ProcessSettings], asked: float, until: float
+    ) -> JobEvidence | None:
         dumps = self._files(own)
         if not 0 < len(dumps) <= MOST_DUMPS:
             return None
         try:
-            verdicts = judge(read_dumps(dumps)[0]).verdicts
-        except OSError:  # no process can be started
+            verdicts = judge(read_dumps(dumps, until - time.monotonic())[0]).verdicts
+        except OSError:  # no process can be started, or not all are read in time
             return None
         taken = max(one.written for one in dumps)
         for verdict in verdicts:
@@ -80,9 +102,10 @@ class Dumps:
         """Those of the processes' user whose folder is the same one here as it is for them."""
         users = {self._user(one.pid) for one in own if one.pid is not None}
         found: dict[str, DumpFile] = {}
-        for path in {one.dump_path for one in own}:
+        # Not by a pattern: in a folder of all, anybody may make any number of folders that it fits.
+        for folder in {os.path.dirname(one.dump_path) for one in own}:
             with suppress(OSError):
-                found |= {one.path: one for one in find_all([f"{glob.escape(path)}*"])[0]}
+                found |= {one.path: one for one in find_all([folder])[0]}
         series = {one.dumps for one in own}
         return [one for one in found.values() if one.series in series and {one.owner} == users]
 

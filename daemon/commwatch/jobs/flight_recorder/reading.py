@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import math
 import os
 import select
 import sys
@@ -54,18 +56,20 @@ class _Answer(msgspec.Struct, frozen=True):
     dump: Dump | None = None
 
 
-def read_dumps(files: Sequence[DumpFile]) -> tuple[list[RankDump], list[str]]:
+def read_dumps(files: Sequence[DumpFile], seconds: float = math.inf) -> tuple[list[RankDump], list[str]]:
     """Read files, and say why some cannot be used, as sentences.
 
     Args:
         files: see ``find_files``.
+        seconds: for all of them.
 
     Raises:
-        OSError: no process can be started.
+        OSError: no process can be started; ``TimeoutError`` where it takes longer.
     """
     dumps: list[RankDump] = []
     left_out: dict[str, list[str]] = {}
-    for file, answer in zip(files, _ask([one.path for one in files], Path("/proc"), is_whole=False), strict=True):
+    answers = _ask([one.path for one in files], Path("/proc"), is_whole=False, seconds=seconds)
+    for file, answer in zip(files, answers, strict=True):
         if answer.problem:
             left_out.setdefault(answer.problem, []).append(file.path)
         elif answer.owner != file.owner:
@@ -122,11 +126,15 @@ def read_whole(path: str) -> Dump:
     return answer.dump
 
 
-def _ask(names: Sequence[str], procfs: Path, *, is_whole: bool) -> Iterator[_Answer]:
-    """The answers of child processes to all names; one that ends early has met what is too much for it."""
+def _ask(names: Sequence[str], procfs: Path, *, is_whole: bool, seconds: float = math.inf) -> Iterator[_Answer]:
+    """The answers of child processes to all names; one that ends early has met what is too much for it.
+
+    Raises:
+        TimeoutError: not all came in time.
+    """
     from commwatch.children import NOTHING, PIPE, clean_environment, own_module, start
 
-    place = 0
+    place, until = 0, time.monotonic() + seconds
     while place < len(names):
         child = start(
             own_module(__name__), clean_environment(os.environ), stdin=PIPE, stdout=PIPE, stderr=NOTHING
@@ -136,7 +144,10 @@ def _ask(names: Sequence[str], procfs: Path, *, is_whole: bool) -> Iterator[_Ans
             with cast("IO[bytes]", child.stdin) as stdin:
                 stdin.write(task)
             while place < len(names):
-                frame = _frame(cast("IO[bytes]", child.stdout).fileno(), time.monotonic() + MOST_SECONDS)
+                end = min(time.monotonic() + MOST_SECONDS, until)
+                frame = _frame(cast("IO[bytes]", child.stdout).fileno(), end)
+                if time.monotonic() >= until:
+                    raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
                 place += 1
                 if frame is None:
                     yield _Answer(f"reading it takes more than {MOST_CPU_SECONDS} s or {MOST_MEMORY >> 20} MiB")

@@ -46,7 +46,8 @@ class RankFacts:
         self.calls: dict[tuple[int, int, str], _Call] = {}
         """By ranks of the communicator, number of the call in it, and process."""
         self.communicators: dict[tuple[int, str], set[str]] = {}
-        """Addresses by ranks and process: where one has several, the log does not say which belongs to which."""
+        """Addresses, two at most, by ranks and process: where one has several, the log does not say which belongs to
+        which."""
 
     def take(self, body: bytes, kinds: Kinds) -> None:
         """Look at whole lines.
@@ -63,7 +64,9 @@ class RankFacts:
         for line in lines_with(body, b": opCount ") if kinds.may_hold(b": opCount ") else ():
             if len(self.calls) < _MOST and (one := _CALL.search(line)) is not None:
                 process, ranks = one[1].decode(), int(one[8])
-                self.communicators.setdefault((ranks, process), set()).add(one[7].decode())
+                communicators = self.communicators.setdefault((ranks, process), set())
+                if len(communicators) < 2:
+                    communicators.add(one[7].decode())
                 call = _Call(one[2].decode(), int(one[4]), int(one[5]), int(one[6]))
                 self.calls.setdefault((ranks, int(one[3], 16), process), call)
 

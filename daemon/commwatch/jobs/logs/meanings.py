@@ -310,9 +310,9 @@ _LOOPBACK: Final = re.compile(r"(?:remote=\[|connect(?:ed)? to |to \[|to \()(?::
 """The own node as the other end of a connection, in messages of Gloo and torch."""
 GLOO_LOOPBACK: Final = About("config",
     "Gloo did not find an address by the name of its node, and gave the other ranks the loopback address, which leads "
-    "each of them to its own node.",
-    "Set GLOO_SOCKET_IFNAME to the interface between the nodes (ip -br addr), or give each node's own name (hostname) "
-    "its address in DNS or /etc/hosts.",
+    "each of them to its own node. In a job on one node that is right: there most often another process had ended.",
+    "On several nodes set GLOO_SOCKET_IFNAME to the interface between them (ip -br addr), or give each node's own name "
+    "(hostname) its address in DNS or /etc/hosts. On one node look at the ranks that do not report it.",
 )  # fmt: skip
 
 CONNECTION_ROWS: Final[tuple[Message, ...]] = (
@@ -373,8 +373,8 @@ _LINK_XID: Final = re.compile(rf"(?:{LINK_XIDS})\Z")
 
 
 def calls_loopback(text: str) -> bool:
-    """Whether a process failed to connect to its own node."""
-    return _LOOPBACK.search(text) is not None
+    """Whether Gloo failed to connect to the own node of a process. The store of torch calls MASTER_ADDR instead."""
+    return "loo" in text and _LOOPBACK.search(text) is not None
 
 
 def report_in(line: str) -> Report | None:
