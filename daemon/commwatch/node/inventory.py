@@ -58,7 +58,7 @@ _SPEED = "speed"
 _BOND = "bond"
 """Aspects of a port: an RDMA rail is as fast as its equals, and the members of a bond are up."""
 _MOST_ODD = 0.25
-"""Share of the GPUs, or of the RDMA rails, that may have less before the node is taken to be built so."""
+"""Share of the GPUs, or of the rails on cards of their own, that may have less before the node is taken to be so."""
 
 LONGEST_STEP_SECONDS = 180.0
 """Observations further apart do not show the state in between: three times the interval of the slowest one."""
@@ -227,16 +227,18 @@ class Inventory:
         }
         size = Counter(port.equal_in for port in ports.values())
         number = sum(gpu.is_expected and not gpu.is_replaced for gpu in self.state.gpus.values())
-        up: dict[tuple[str, str], tuple[str, int]] = {}
-        speeds: dict[tuple[str, str], tuple[str, int]] = {}
+        sole: dict[tuple[str, str], tuple[str, int]] = {}
+        one_odd: dict[tuple[str, str], tuple[str, int]] = {}
         for name, port in ports.items():
             if number < 2 or size[port.equal_in] % number:
                 continue
             learned = self.state.rdma_ports.get(name, Learned()).due
+            up = sole if port.is_sole else one_odd
             up[name, "port"] = port.equal_in, int(port.is_up or learned is not None)
             if port.is_up and port.speed:
-                speeds[name, _SPEED] = port.equal_in, int(max(port.speed, learned or 0.0))
-        return self._not_accepted({**shortfalls(up, _MOST_ODD), **shortfalls(speeds, _MOST_ODD)})
+                # Several that are slower may lead to another network, such as that of the storage.
+                one_odd[name, _SPEED] = f"speed {port.equal_in}", int(max(port.speed, learned or 0.0))
+        return self._not_accepted({**shortfalls(sole, _MOST_ODD), **shortfalls(one_odd, 0.0)})
 
     def _bonded_and_down(self) -> dict[tuple[str, str], int]:
         """1 for each interface that was never up while another member of its bond is, by name and aspect."""

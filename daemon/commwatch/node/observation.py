@@ -56,6 +56,8 @@ class SeenPort:
     equal_in: str = ""
     """Ports with the same words are made and wired for the same, as the members of a bond are; empty: it has no known
     equals."""
+    is_sole: bool = True
+    """Whether its card has no other RDMA port: of two on one card, one is often left without a cable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +217,7 @@ def _rdma_ports(blocks: Collection[Block]) -> dict[str, SeenPort]:
     states = dict(_samples(blocks, "commwatch_rdma_port_state"))
     switched_off = {labels for labels, state in _samples(blocks, "commwatch_rdma_port_phys_state") if state == 3}
     found = [labels for labels, _ in _samples(blocks, "commwatch_rdma_port_info")]
-    # A card with two ports is not one with a single port, though the model is the same: often one of the two is free.
+    # A card with two ports is not one with a single port, though the model is the same.
     on_card = Counter(labels[7].rpartition(".")[0] for labels in found)
     ports = {}
     for labels in found:
@@ -223,6 +225,7 @@ def _rdma_ports(blocks: Collection[Block]) -> dict[str, SeenPort]:
         is_up = None if state is None else state == RDMA_ACTIVE
         link_layer, model, address = labels[2], labels[6], labels[7]
         is_known = link_layer and model and address and labels[:2] not in switched_off
-        equal_in = f"{model} {link_layer} {on_card[address.rpartition('.')[0]]}" if is_known else ""
-        ports[":".join(labels[:2])] = SeenPort(is_up, speeds.get(labels[:2]), equal_in)
+        beside = on_card[address.rpartition(".")[0]] if address else 1
+        equal_in = f"{model} {link_layer} {beside}" if is_known else ""
+        ports[":".join(labels[:2])] = SeenPort(is_up, speeds.get(labels[:2]), equal_in, is_sole=beside == 1)
     return ports
