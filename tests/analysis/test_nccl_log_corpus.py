@@ -10,7 +10,7 @@ from commwatch.jobs.logs.categories import SIDES
 from commwatch.jobs.logs.culprit import first_culprit
 from commwatch.jobs.logs.lines import find_in_line
 from commwatch.jobs.logs.reading import read_log
-from commwatch.jobs.logs.story import tell
+from commwatch.jobs.logs.story import chapters_of
 from support.passes import in_one_pass
 
 CORPUS = Path(__file__).parent / "nccl_log_corpus"
@@ -27,7 +27,7 @@ def excerpts(era: str) -> list[tuple[str, str]]:
 
 def offline(text: str) -> str:
     """What ``commwatch diagnose --log`` blames first."""
-    chapters = tell([read_log("excerpt", io.BytesIO(text.encode()), 1.77e9).told])
+    chapters = chapters_of([read_log("excerpt", io.BytesIO(text.encode()), 1.77e9).trouble])
     return str(chapters[0].culprit.event.category) if chapters else NOTHING
 
 

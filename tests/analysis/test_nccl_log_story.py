@@ -8,7 +8,7 @@ import pytest
 
 from commwatch.jobs.logs.categories import CATEGORIES, SIDES, Category
 from commwatch.jobs.logs.event import LogEvent, event_in_line, time_of
-from commwatch.jobs.logs.story import Chapter, Told, tell
+from commwatch.jobs.logs.story import Chapter, LoggedEvent, chapters_of
 from support.passes import in_one_pass
 
 NOON = 1_772_452_800.0
@@ -18,10 +18,10 @@ NOON = 1_772_452_800.0
 def told(
     category: Category, time: float | None = None, *, waited: float | None = None, line: int = 1, rank: str = "",
     certain: bool = True, before: float | None = None,
-) -> Told:  # fmt: skip
+) -> LoggedEvent:  # fmt: skip
     at = None if time is None else NOON + time
     event = LogEvent(category, certain, f"{category} {line}", "", rank, None, None, at, waited)
-    return Told(event, "job.log", line, None if before is None else NOON + before)
+    return LoggedEvent(event, "job.log", line, None if before is None else NOON + before)
 
 
 def blamed(chapters: list[Chapter]) -> list[str]:
@@ -75,17 +75,17 @@ def test_an_error_of_a_completion_names_the_adapter() -> None:
 
 def test_what_is_a_minute_apart_is_told_apart() -> None:
     """The first incident comes first, whatever the order of the lines."""
-    chapters = tell([[told("cuda", 300)], [told("socket", 0), told("ib_retry", 59)]])
+    chapters = chapters_of([[told("cuda", 300)], [told("socket", 0), told("ib_retry", 59)]])
 
     assert blamed(chapters) == ["ib_retry", "cuda"]
-    assert chapters[0].told[0].event.category == "socket"
-    assert blamed(tell([[told("socket", 0), told("cuda", 60)]])) == ["socket", "cuda"]
+    assert chapters[0].events[0].event.category == "socket"
+    assert blamed(chapters_of([[told("socket", 0), told("cuda", 60)]])) == ["socket", "cuda"]
 
 
 def test_a_call_that_gave_up_began_to_wait_long_before() -> None:
     """So what happened when it began is why, though its own line comes ten minutes later."""
     waiting = [told("timeout", 600 + rank, waited=600.0, rank=str(rank)) for rank in (0, 1, 2)]
-    (chapter,) = tell([[told("crash", 5), *waiting, told("teardown", 605)]])
+    (chapter,) = chapters_of([[told("crash", 5), *waiting, told("teardown", 605)]])
 
     assert chapter.culprit.event.category == "crash"
     assert chapter.counts == {"crash": 1, "timeout": 3, "teardown": 1}
@@ -96,45 +96,45 @@ def test_what_came_while_calls_were_waiting_may_be_why() -> None:
     """A rank that worked on for five minutes before it crashed."""
     waiting = [told("timeout", 600, waited=600.0)]
 
-    assert blamed(tell([waiting, [told("crash", 300)]])) == ["crash"]
-    assert blamed(tell([waiting, [told("crash", 700)]])) == ["timeout", "crash"]
+    assert blamed(chapters_of([waiting, [told("crash", 300)]])) == ["crash"]
+    assert blamed(chapters_of([waiting, [told("crash", 700)]])) == ["timeout", "crash"]
 
 
 def test_connections_that_break_after_the_time_out_are_no_cause() -> None:
     """The watchdog ends the process; its peers see that."""
     waiting = [told("timeout", 600, waited=600.0)]
 
-    assert blamed(tell([[*waiting, told("ib_retry", 601)]])) == ["timeout"]
-    assert blamed(tell([[told("ib_retry", 599), *waiting]])) == ["ib_retry"]
-    assert blamed(tell([[told("oom", 1), *waiting, told("socket", 601)]])) == ["oom"]
+    assert blamed(chapters_of([[*waiting, told("ib_retry", 601)]])) == ["timeout"]
+    assert blamed(chapters_of([[told("ib_retry", 599), *waiting]])) == ["ib_retry"]
+    assert blamed(chapters_of([[told("oom", 1), *waiting, told("socket", 601)]])) == ["oom"]
 
 
 def test_lines_without_a_time_stay_where_they_stand() -> None:
     """They belong to the time before them, or to the first one after."""
-    chapters = tell([[told("oom"), told("timeout", 600, waited=600.0), told("teardown")]])
+    chapters = chapters_of([[told("oom"), told("timeout", 600, waited=600.0), told("teardown")]])
 
     assert blamed(chapters) == ["oom"]
-    assert [one.event.category for one in chapters[0].told] == ["oom", "timeout", "teardown"]
+    assert [one.event.category for one in chapters[0].events] == ["oom", "timeout", "teardown"]
     assert chapters[0].culprit.event.time is None
 
 
 def test_a_time_of_a_line_before_tells_two_things_apart() -> None:
     """The line itself has none, but its place is known."""
-    assert blamed(tell([[told("cuda", before=0), told("socket", before=500)]])) == ["cuda", "socket"]
+    assert blamed(chapters_of([[told("cuda", before=0), told("socket", before=500)]])) == ["cuda", "socket"]
 
 
 def test_without_any_time_all_is_one_chapter_in_the_order_given() -> None:
-    """Nothing is made up: only times tell things apart."""
-    (chapter,) = tell([[told("timeout"), told("teardown")], [told("shm", line=7)]])
+    """Nothing is made up: only times chapters_of things apart."""
+    (chapter,) = chapters_of([[told("timeout"), told("teardown")], [told("shm", line=7)]])
 
     assert chapter.culprit.line == 7
-    assert tell([]) == []
-    assert tell([[], []]) == []
+    assert chapters_of([]) == []
+    assert chapters_of([[], []]) == []
 
 
 def test_the_line_that_names_the_cause_is_shown() -> None:
     """Not the status before it."""
-    (chapter,) = tell([[told("cuda", 0, certain=False, line=1), told("cuda", 1, line=2)]])
+    (chapter,) = chapters_of([[told("cuda", 0, certain=False, line=1), told("cuda", 1, line=2)]])
 
     assert chapter.culprit.line == 2
 
@@ -147,17 +147,17 @@ def test_every_category_has_words() -> None:
         assert next_step.endswith(".")
 
 
-def gave_up(rank: int, number: int, call: str, group: str) -> Told:
+def gave_up(rank: int, number: int, call: str, group: str) -> LoggedEvent:
     line = f"{group}Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={number}, OpType={call})"
     event = event_in_line(line, 2026)
     assert event is not None
-    return Told(event, "job.log", rank + 1)
+    return LoggedEvent(event, "job.log", rank + 1)
 
 
 @pytest.mark.parametrize(("group", "certain"), [("[PG ID 1 PG GUID 1 ", True), ("[", False)])
 def test_different_calls_under_one_number_are_a_mismatch(group: str, certain: bool) -> None:
     """BROADCAST of one rank against ALLREDUCE of another; certain only where both name the same process group."""
-    (chapter,) = tell([[gave_up(0, 7, "BROADCAST", group), gave_up(1, 7, "ALLREDUCE", group)]])
+    (chapter,) = chapters_of([[gave_up(0, 7, "BROADCAST", group), gave_up(1, 7, "ALLREDUCE", group)]])
 
     assert (chapter.culprit.event.category, chapter.culprit.event.certain) == ("mismatch", certain)
 
@@ -170,7 +170,7 @@ def test_calls_of_other_numbers_groups_or_of_one_rank_are_no_mismatch() -> None:
         gave_up(0, 7, "ALLREDUCE", "[PG ID 1 PG GUID 1 "),
         gave_up(1, 7, "BROADCAST", "[PG ID 1 PG GUID 1 "),
     ):
-        (chapter,) = tell([[gave_up(0, 7, "BROADCAST", "[PG ID 1 PG GUID 1 "), other]])
+        (chapter,) = chapters_of([[gave_up(0, 7, "BROADCAST", "[PG ID 1 PG GUID 1 "), other]])
         assert chapter.culprit.event.category == "timeout"
 
 

@@ -343,7 +343,7 @@ def test_a_log_full_of_trouble_is_cut_and_says_so(
     log: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What happened first is among what was read."""
-    monkeypatch.setattr("commwatch.jobs.logs.reading.MOST_TOLD", 100)
+    monkeypatch.setattr("commwatch.jobs.logs.reading.MOST_EVENTS", 100)
     log.write_text(JOB + "node7:41:77 [0] init.cc:1 NCCL WARN Cuda failure 999 'unknown error'\n" * 150)
     answer = answer_from([str(log)])
 

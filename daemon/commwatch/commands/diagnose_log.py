@@ -129,21 +129,21 @@ def answer_from(names: Sequence[str]) -> LogAnswer:
     """
     from commwatch.jobs.logs.conditions import GEFORCE, conditioned, facts_of
     from commwatch.jobs.logs.reading import read_logs
-    from commwatch.jobs.logs.story import tell
+    from commwatch.jobs.logs.story import chapters_of
     from commwatch.jobs.logs.transport import OVER_TCP
 
     try:
         logs = read_logs(names)
     except OSError as error:
         raise UsageError(f"{error.filename or 'the log'}: {error.strerror}; name logs that can be read") from error
-    if not any(log.told for log in logs):
+    if not any(log.trouble for log in logs):
         is_signed = any(log.signs for log in logs)
         for log in logs:
-            log.told = log.signs if is_signed else log.doubts
-    read = tuple(LogRead(printable(log.name), log.lines, len(log.told), log.is_cut) for log in logs)
+            log.trouble = log.signs if is_signed else log.doubts
+    read = tuple(LogRead(printable(log.name), log.lines, len(log.trouble), log.is_cut) for log in logs)
     of_amd = any(log.of_amd for log in logs)
     versions = tuple(sorted({version for log in logs for version in log.versions}))
-    chapters = tell(log.told for log in logs)
+    chapters = chapters_of(log.trouble for log in logs)
     incidents = [_incident(chapter, of_amd) for chapter in chapters]
     if incidents and (reason := _why_not_reached(incidents[0], logs)) is not None:
         incidents[0] = reason
@@ -214,7 +214,7 @@ def _with_reason(incident: LogIncident, logs: Sequence[ReadLog]) -> LogIncident 
     if incident.happened not in {EXCEPTION.happened, UNKNOWN_END.happened}:
         return None
     near = range(incident.line - _NEAR_LINES, incident.line + _NEAR_LINES)
-    every = (one for log in logs for one in (*log.told, *log.signs, *log.doubts))
+    every = (one for log in logs for one in (*log.trouble, *log.signs, *log.doubts))
     of_file = [one for one in every if one.line in near and printable(one.file) == incident.file]
     for one in sorted(of_file, key=lambda one: one.line):
         if (about := reason_in(one.event.text)) is not None:
@@ -233,7 +233,7 @@ def _with_lines(incident: LogIncident, chapter: Chapter, logs: Sequence[ReadLog]
     """An incident without a cause, with the lines that may say more, and the way to NCCL's own words."""
     from commwatch.jobs.logs.story import first_rank, lines_beside
 
-    lines = [[*log.told, *log.signs, *log.doubts] for log in logs]
+    lines = [[*log.trouble, *log.signs, *log.doubts] for log in logs]
     beside = tuple(
         LogPlace(printable(one.file), one.line, one.event.text) for one in lines_beside(chapter.culprit, lines)
     )
@@ -276,7 +276,7 @@ def _slow(logs: Sequence[ReadLog], works: bool, has_geforce: bool) -> tuple[LogI
     if not works:
         notes = (*notes, *differing_notes([log.ranks for log in logs]))
     if not works and not transport.is_set_up:
-        return None, notes if any(log.told for log in logs) else (*notes, *transport.notes())
+        return None, notes if any(log.trouble for log in logs) else (*notes, *transport.notes())
     if (found := transport.slow()) is not None:
         return _of_lines(logs[found[0]], found[1]), notes
     for log in logs:

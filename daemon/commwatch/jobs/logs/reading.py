@@ -33,7 +33,7 @@ from commwatch.jobs.logs.lines import (
 )
 from commwatch.jobs.logs.nccl_tests import Tables
 from commwatch.jobs.logs.rules import GOES_ON
-from commwatch.jobs.logs.story import Told
+from commwatch.jobs.logs.story import LoggedEvent
 from commwatch.jobs.logs.tail import LONGEST_LINE, whole_lines
 from commwatch.jobs.logs.transport import TransportLines
 from commwatch.regular_file import open_regular
@@ -43,7 +43,7 @@ MOST_UNPACKED = 16 << 30
 """Bytes that are read of a packed log: a small file may hold any number of them."""
 ZSTD_PROGRAMS = ("/usr/bin/zstd", "/bin/zstd")
 """Where root alone can put a program."""
-MOST_TOLD = 5000
+MOST_EVENTS = 5000
 """Lines of trouble that are taken of one log; what happened first is among them."""
 _LOOKED_BACK = 20
 """Lines before one without a time of its own that are searched for theirs."""
@@ -71,7 +71,7 @@ STANDARD_INPUT = "-"
 @dataclass(slots=True)
 class ReadLog:
     name: str
-    told: list[Told] = field(default_factory=list)
+    trouble: list[LoggedEvent] = field(default_factory=list)
     lines: int = 0
     is_cut: bool = False
     """Whether the rest was not read: too many lines report trouble, or a packed log is too long."""
@@ -79,9 +79,9 @@ class ReadLog:
     """Whether any line is NCCL's."""
     of_amd: bool = False
     """Whether a line is of AMD's driver or libraries."""
-    signs: list[Told] = field(default_factory=list)
+    signs: list[LoggedEvent] = field(default_factory=list)
     """Signs of an end, which are used if no log has an event; see ``rules.SIGNS``."""
-    doubts: list[Told] = field(default_factory=list)
+    doubts: list[LoggedEvent] = field(default_factory=list)
     """Lines after the last one of work that speak of failing, which no level calls calm; see ``rules.DOUBT``."""
     works: int = 0
     """The last line that shows work or a good end, with no word of failing after it; 0 for none."""
@@ -198,7 +198,7 @@ def read_log(name: str, stream: BinaryIO, changed: float, most_bytes: float = fl
     rest, skips = b"", False
     default_year = time.gmtime(changed).tm_year
     size = 0
-    while len(log.told) < MOST_TOLD and size < most_bytes:
+    while len(log.trouble) < MOST_EVENTS and size < most_bytes:
         data = _read(stream)
         size += len(data)
         if not data:
@@ -217,7 +217,7 @@ def read_log(name: str, stream: BinaryIO, changed: float, most_bytes: float = fl
             log.lines += rest.count(b"\n", piece.begins, piece.used)
             rest, skips = rest[piece.used :], piece.skips
     log.is_cut = True
-    del log.told[MOST_TOLD:]
+    del log.trouble[MOST_EVENTS:]
     return log
 
 
@@ -252,11 +252,11 @@ def _take(log: ReadLog, body: bytes, default_year: int) -> None:
     number, counted = log.lines + 1, 0
     telling = dict(kinds.telling((*ALL_HINTS, *GOES_ON)))
     # Signs are asked only where nothing is reported.
-    signs = {} if log.told else dict(kinds.telling(ALL_SIGN_HINTS))
+    signs = {} if log.trouble else dict(kinds.telling(ALL_SIGN_HINTS))
     for start, line in sorted((telling | signs).items()):
         number, counted = number + body.count(b"\n", counted, start), start
         kind = _kind_of(line)
-        asked = [(find_in_line, log.told), (find_sign, log.signs)] if start in telling else [(find_sign, log.signs)]
+        asked = [(find_in_line, log.trouble), (find_sign, log.signs)] if start in telling else [(find_sign, log.signs)]
         if kind in log.silent_kinds:
             asked = []
         if start >= worked:
@@ -264,18 +264,18 @@ def _take(log: ReadLog, body: bytes, default_year: int) -> None:
         text = line.decode(errors="replace") if asked else ""
         is_silent = True
         for find, into in asked:
-            if len(into) <= MOST_TOLD and (event := event_in_line(text, year, find)) is not None:
+            if len(into) <= MOST_EVENTS and (event := event_in_line(text, year, find)) is not None:
                 is_silent = find is find_doubt
                 # A time-out that the job survived was tried again.
                 if start >= worked or event.category != "timeout" or find is not find_sign:
                     before = _time_before(flat, start, year) if event.time is None else None
-                    into.append(Told(event, log.name, number, before))
+                    into.append(LoggedEvent(event, log.name, number, before))
                 break
         if is_silent and kind and len(log.silent_kinds) < _MOST_KINDS:
             log.silent_kinds.add(kind)
         if log.works and start > worked and speaks_of_trouble(text):
             log.works = 0
-        if len(log.told) > MOST_TOLD:
+        if len(log.trouble) > MOST_EVENTS:
             return
 
 

@@ -32,7 +32,7 @@ _REMOVAL = "45"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LoggedEvent:
     """An event of a log, and its place."""
 
     event: LogEvent
@@ -62,7 +62,7 @@ class Chapter:
     """Trouble that belongs together."""
 
     def __init__(self) -> None:
-        self.told: list[Told] = []
+        self.events: list[LoggedEvent] = []
         """In the order in which it began."""
         self._began: float | None = None
         self._ended: float | None = None
@@ -70,9 +70,9 @@ class Chapter:
         """When the first call gave up that had waited."""
         self._only_symptoms = True
 
-    def add(self, one: Told) -> None:
+    def add(self, one: LoggedEvent) -> None:
         """Take in a report; see ``takes``."""
-        self.told.append(one)
+        self.events.append(one)
         self._only_symptoms = self._only_symptoms and one.is_symptom
         since, time = one.since, one.time
         if since is not None and time is not None:
@@ -81,7 +81,7 @@ class Chapter:
             if one.event.waited:
                 self._gave_up = time if self._gave_up is None else min(time, self._gave_up)
 
-    def takes(self, one: Told) -> bool:
+    def takes(self, one: LoggedEvent) -> bool:
         """Whether a report belongs to this chapter."""
         since = one.since
         if since is None or self._began is None or self._ended is None:
@@ -99,13 +99,13 @@ class Chapter:
         return (self._ended or 0.0) - (self._began or 0.0)
 
     @property
-    def culprit(self) -> Told:
+    def culprit(self) -> LoggedEvent:
         """The first line with the likeliest cause.
 
         Raises:
             ValueError: nothing is reported.
         """
-        causes = [one for one in self.told if not self._follows(one)]
+        causes = [one for one in self.events if not self._follows(one)]
         causes = [one for one in causes if not _is_removal(one)] or causes
         category = first_culprit(Finding(one.event.category, one.event.certain) for one in causes)
         if category is None:
@@ -117,12 +117,12 @@ class Chapter:
         # The kernel names the fault of which a call of CUDA then fails.
         return next((one for one in causes[: causes.index(found)] if report_in(one.event.text) is not None), found)
 
-    def _end_of_chain(self, first: Told) -> Told:
+    def _end_of_chain(self, first: LoggedEvent) -> LoggedEvent:
         """The last exception of the chain that a traceback begins: Python prints the error that ends it last."""
         if _TRACEBACK.search(first.event.text) is None:
             return first
         last, is_open = first, True
-        for one in self.told[self.told.index(first) + 1 :]:
+        for one in self.events[self.events.index(first) + 1 :]:
             text = one.event.text
             if (one.file, one.event.rank) != (first.file, first.event.rank):
                 continue
@@ -135,16 +135,16 @@ class Chapter:
                 last, is_open = one, False
         return last
 
-    def _follows(self, one: Told) -> bool:
+    def _follows(self, one: LoggedEvent) -> bool:
         """Whether a connection broke because processes that had waited in vain were being ended."""
         if self._gave_up is None or one.since is None or one.event.category not in SEVERED:
             return False
         return one.since >= self._gave_up
 
-    def kernel_events_after(self, cause: Told) -> tuple[str, ...]:
+    def kernel_events_after(self, cause: LoggedEvent) -> tuple[str, ...]:
         """The events of the kernel log that came after a line, each once: ``Xid 74 of 0000:1b:00.0``."""
         own = report_in(cause.event.text)
-        reports = [report_in(one.event.text) for one in self.told[self.told.index(cause) + 1 :]]
+        reports = [report_in(one.event.text) for one in self.events[self.events.index(cause) + 1 :]]
         names = dict.fromkeys(name_of_report(one) for one in reports if one is not None)
         if own is not None:
             names.pop(name_of_report(own), None)
@@ -154,32 +154,34 @@ class Chapter:
     def counts(self) -> dict[Category, int]:
         """Lines by category, the likeliest cause first, then by number."""
         numbers: dict[Category, int] = {}
-        for one in self.told:
+        for one in self.events:
             numbers[one.event.category] = numbers.get(one.event.category, 0) + 1
         culprit = self.culprit.event.category
         return dict(sorted(numbers.items(), key=lambda item: (item[0] != culprit, -item[1], item[0])))
 
     def ranks(self, category: Category) -> tuple[str, ...]:
         """Ranks that reported a category, in the order of their numbers; empty where no line names one."""
-        found = {one.event.rank for one in self.told if one.event.category == category and one.event.rank}
+        found = {one.event.rank for one in self.events if one.event.category == category and one.event.rank}
         return tuple(sorted(found, key=int))
 
     def hosts(self, category: Category) -> tuple[str, ...]:
         """Hosts that reported a category, by name."""
-        return tuple(sorted({one.event.host for one in self.told if one.event.category == category and one.event.host}))
+        return tuple(
+            sorted({one.event.host for one in self.events if one.event.category == category and one.event.host})
+        )
 
     def named(self, category: Category) -> tuple[str, ...]:
         """Hosts and addresses that lines of a category name, the first one first."""
-        found = (one.event.named for one in self.told if one.event.category == category)
+        found = (one.event.named for one in self.events if one.event.category == category)
         return tuple(dict.fromkeys(name for name in found if name))
 
 
-def _is_removal(one: Told) -> bool:
+def _is_removal(one: LoggedEvent) -> bool:
     report = report_in(one.event.text)
     return report is not None and (report.kind, report.code) == ("xid", _REMOVAL)
 
 
-def _in_order(logs: Iterable[Iterable[Told]]) -> list[Told]:
+def _in_order(logs: Iterable[Iterable[LoggedEvent]]) -> list[LoggedEvent]:
     """Lines by time where all have one, else as in their files."""
     every = [one for log in logs for one in sorted(log, key=lambda one: one.line)]
     if all(one.time is not None for one in every):
@@ -187,7 +189,7 @@ def _in_order(logs: Iterable[Iterable[Told]]) -> list[Told]:
     return every
 
 
-def first_rank(logs: Sequence[Iterable[Told]]) -> str:
+def first_rank(logs: Sequence[Iterable[LoggedEvent]]) -> str:
     """The rank that wrote the first line of trouble; empty if only one did, or their order is not known."""
     every = _in_order(logs)
     ranks = list(dict.fromkeys(one.event.rank for one in every if one.event.rank))
@@ -195,7 +197,7 @@ def first_rank(logs: Sequence[Iterable[Told]]) -> str:
     return ranks[0] if len(ranks) > 1 and is_known else ""
 
 
-def lines_beside(culprit: Told, logs: Iterable[Iterable[Told]]) -> tuple[Told, ...]:
+def lines_beside(culprit: LoggedEvent, logs: Iterable[Iterable[LoggedEvent]]) -> tuple[LoggedEvent, ...]:
     """The lines that may say more than one that names no cause.
 
     These are the first line of trouble, NCCL's first warning and the last exception of its process.
@@ -214,7 +216,7 @@ def lines_beside(culprit: Told, logs: Iterable[Iterable[Told]]) -> tuple[Told, .
     return tuple(found.values())
 
 
-def tell(logs: Iterable[Sequence[Told]]) -> list[Chapter]:
+def chapters_of(logs: Iterable[Sequence[LoggedEvent]]) -> list[Chapter]:
     """The trouble of a job in chapters, the first one first.
 
     Lines without a time belong to the time before them in their file. Where no line has one, all is one chapter, in the
@@ -224,11 +226,11 @@ def tell(logs: Iterable[Sequence[Told]]) -> list[Chapter]:
         logs: the events of each file, in the order of its lines. All times are assumed to be of one clock and zone.
     """
     dated = [list(_dated(log)) for log in logs]
-    told = _compared([one for log in dated for one in log])
-    if all(one.since is not None for one in told):
-        told.sort(key=lambda one: one.since or 0.0)
+    events = _compared([one for log in dated for one in log])
+    if all(one.since is not None for one in events):
+        events.sort(key=lambda one: one.since or 0.0)
     chapters: list[Chapter] = []
-    for one in told:
+    for one in events:
         home = next((chapter for chapter in reversed(chapters[-2:]) if chapter.takes(one)), None)
         if home is None:
             home = Chapter()
@@ -237,7 +239,7 @@ def tell(logs: Iterable[Sequence[Told]]) -> list[Chapter]:
     return chapters
 
 
-def _dated(log: Sequence[Told]) -> Iterator[Told]:
+def _dated(log: Sequence[LoggedEvent]) -> Iterator[LoggedEvent]:
     """The same lines; those without any time have that of the line before, the first ones that of the one after."""
     last = next((one.since for one in log if one.since is not None), None)
     for one in log:
@@ -248,13 +250,13 @@ def _dated(log: Sequence[Told]) -> Iterator[Told]:
             yield one
 
 
-def _compared(told: Sequence[Told]) -> list[Told]:
+def _compared(events: Sequence[LoggedEvent]) -> list[LoggedEvent]:
     """The same lines; calls that gave up are a mismatch where ranks made different ones under one number.
 
     Without the name of the process group this is not certain, since each group has numbers of its own.
     """
     calls: dict[tuple[str, str], dict[str, set[str]]] = {}
-    for one in told:
+    for one in events:
         if one.event.work is not None:
             group, number, call = one.event.work
             calls.setdefault((group, number), {}).setdefault(call, set()).add(one.event.rank)
@@ -263,5 +265,5 @@ def _compared(told: Sequence[Told]) -> list[Told]:
         replace(one, event=replace(one.event, category="mismatch", certain=bool(one.event.work[0])))
         if one.event.work is not None and one.event.work[:2] in odd
         else one
-        for one in told
+        for one in events
     ]
