@@ -143,6 +143,18 @@ def test_an_answer_without_a_cause_names_the_lines_that_may_say_more(
         ("select.c: error: no atomics on this transport: Unsupported operation\n", 1, "switch it off"),
         ("tool: error: invalid thing\n", 1, "before this line"),
         ("[rank0]: KeyError: 'labels'\nopen failed: no such file or directory\n", 1, "traceback"),
+        # The program went on after that line, which is then not why it ended.
+        (
+            "ERROR: checkpoint latest not found, starting from scratch\nsrun: error: n1: task 0: Exited with code 1\n",
+            2,
+            "before this line",
+        ),
+        (
+            "[ERROR] apex not installed, falling back to torch\nsrun: error: n1: task 0: Exited with code 1\n",
+            2,
+            "before this line",
+        ),
+        ("ERROR wandb: service not found; retrying offline\nException: something odd\n", 2, "traceback above"),
     ],
 )
 def test_general_words_count_where_no_line_names_a_cause(log: Path, text: str, line: int, words: str) -> None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeAlias
@@ -36,6 +36,7 @@ from commwatch.service.api import Answers
 from commwatch.service.engine import Engine
 from commwatch.service.instruments import Instruments
 from commwatch.sources.base import Source
+from commwatch.sources.kernel_log import KernelLogSource
 from commwatch.state.control import ControlServer
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.workers.child import make_source
@@ -169,6 +170,9 @@ class _ReaderHere(ScriptedReader):
     def _open(self, name: str) -> Source:
         source = make_source(name, self._plan_of_worker(), self.daemon.node)
         give_clock(source, self.daemon.clock, 1)
+        if isinstance(source, KernelLogSource):  # the log stamps its records by the clock that its reader goes by
+            open_log: Any = source._open_log
+            source._open_log = partial(open_log, monotonic=self.daemon.clock.monotonic)
         source.open(lambda device: None, frozenset(), None)
         self._sources[name] = source
         return source

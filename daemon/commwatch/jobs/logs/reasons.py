@@ -48,6 +48,15 @@ _REASONS: Final = (
 )  # fmt: skip
 
 
+_WENT_ON: Final = re.compile(
+    r"(?i)\b(?:fall(?:s|ing)? ?back|fallback|ignor(?:ed|ing)|retry(?:ing)?|continu(?:es|ing)|skipp(?:ed|ing)|"
+    r"instead|from scratch)\b"
+)
+"""With these a line tells how the program went on, so it is not why it ended."""
+
+
 def reason_in(text: str) -> About | None:
-    """What a line's words prove about a failure; None for a line without such words."""
+    """What a line's words prove about a failure; None for a line without such words, and where the program went on."""
+    if _WENT_ON.search(text) is not None:
+        return None
     return next((about for says, about in _REASONS if says.search(text) is not None), None)
