@@ -164,6 +164,7 @@ def test_general_words_count_where_no_line_names_a_cause(log: Path, text: str, l
 
     assert incident.line == line
     assert words in incident.next_step
+    assert incident.certain == (words in {"ss -ltnp", "df -h", "traceback"})  # of the others a line has the words alone
 
 
 def test_ranks_that_did_not_give_up_are_named(log: Path, capsys: pytest.CaptureFixture[str]) -> None:

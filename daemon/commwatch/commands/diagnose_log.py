@@ -54,7 +54,7 @@ class LogIncident(msgspec.Struct, frozen=True):
     side: str
     """The place to search for the cause."""
     certain: bool
-    """False where the line only gives the status of a call that failed."""
+    """False where the line only gives the status of a call that failed, or general words of a reason."""
     happened: str
     """As a sentence."""
     next_step: str
@@ -209,6 +209,7 @@ def _why_not_reached(incident: LogIncident, logs: Sequence[ReadLog]) -> LogIncid
 def _with_reason(incident: LogIncident, logs: Sequence[ReadLog]) -> LogIncident | None:
     """An end without a cause, with the general words of one that a line near it has; None without any."""
     from commwatch.jobs.logs.categories import EXCEPTION, UNKNOWN_END
+    from commwatch.jobs.logs.meanings import FULL, PORT_TAKEN
     from commwatch.jobs.logs.reasons import reason_in
 
     if incident.happened not in {EXCEPTION.happened, UNKNOWN_END.happened}:
@@ -219,8 +220,8 @@ def _with_reason(incident: LogIncident, logs: Sequence[ReadLog]) -> LogIncident 
     for one in sorted(of_file, key=lambda one: one.line):
         if (about := reason_in(one.event.text)) is not None:
             return msgspec.structs.replace(
-                incident, side=about.side, happened=about.happened, next_step=about.next_step, certain=True,
-                line=one.line, text=one.event.text,
+                incident, side=about.side, happened=about.happened, next_step=about.next_step,
+                certain=about in (PORT_TAKEN, FULL), line=one.line, text=one.event.text,
             )  # fmt: skip
     return None
 
@@ -491,7 +492,7 @@ def _incident_lines(number: int, incident: LogIncident, first: str) -> Iterator[
             (f"  lines beside {incident.category} ({incident.counts[incident.category]:,}): {', '.join(others)}", "")
         ]
     if not incident.certain:
-        yield [("  This line names no cause, and no other one does.", "")]
+        yield [("  No line names the cause for certain.", "")]
     yield [("  side: ", ""), (incident.side, _STYLES.get(incident.side, ""))]
     yield [(f"  next: {incident.next_step}", "")]
 
