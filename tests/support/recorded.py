@@ -58,7 +58,7 @@ def recorded(node: SimulatedDaemon, path: Path, *, keep: bool) -> Iterator[None]
             return None
         if source == "ethtool":
             return lambda: RecordingEthtool(below(), tape)
-        return lambda: RecordingLog(lambda: below(lambda: node.time), tape)
+        return lambda **clock: RecordingLog(lambda: below(**clock), tape)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(plug, "stand_in", stand_in)
