@@ -149,6 +149,13 @@ def test_a_port_that_goes_down_counts_it(simulate: Callable[..., Node]) -> None:
     assert values["phy_line_bytes_total",] == 400_000_000_000 * 90 / 8
 
 
+def test_counters_wrap_at_64_bits(simulate: Callable[..., Node]) -> None:
+    """A node whose state file says that it started long ago is read like any other."""
+    values = simulate("h100x8", now=1e9).values()
+
+    assert values["phy_line_bytes_total",] == int(1e9) * 400_000_000_000 % 2**64 / 8
+
+
 def test_another_driver_has_no_statistics(simulate: Callable[..., Node]) -> None:
     """The adapter of the RTX preset is no mlx5: nothing is read and nothing fails."""
     batch = simulate("rtx3090x4").collect()

@@ -49,7 +49,7 @@ class SimulatedEthtool:
     def numbers(self, interface: str, count: int) -> memoryview | None:
         """Their values now."""
         del count
-        return memoryview(array("Q", self._statistics(interface).values()))
+        return memoryview(array("Q", (value % 2**64 for value in self._statistics(interface).values())))
 
     def close(self) -> None:
         """Nothing is held."""
