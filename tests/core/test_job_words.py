@@ -113,7 +113,7 @@ class Story:
         self.node.store.jobs = jobs
 
     def log(self, *errors: LogErrors, at: float = 30.0) -> None:
-        """Errors are read in logs so many seconds after the last payload."""
+        """Errors are read in logs this number of seconds after the last payload."""
         found = replace(collected({}), log_errors=list(errors))
         self.logs.on_batch(Outcome(collector("nccl_logs"), found, time=self.payload + at))
 
@@ -473,7 +473,7 @@ def test_a_log_names_causes_devices_of_this_node_and_ranks_that_waited(
 
 
 def test_errors_of_an_hour_ago_are_not_where_those_of_now_begin(story: Story) -> None:
-    """A kind begins anew after a minute without a line of it."""
+    """A kind begins again after a minute without a line of it."""
     story.audit(logs=[["l"]] * 4)
     for at in (-3600.0, 10.0, 69.0, 129.0):
         story.log(RETRY, at=at)

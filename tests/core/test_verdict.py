@@ -122,10 +122,7 @@ def test_a_gpu_that_does_not_answer_is_unknown_until_it_is_critical(node: Node) 
         node.links(1, 1)
         node.daemon.feed("nvml_gpu")
         node.look(after)
-        about: About = {"version": "1", "time": node.clock.time(), "simulated": None, "maintenance": None}
-        verdict = node.verdict.document(about).verdict
-        assert verdict is not None
-        return verdict.word, verdict.line
+        return answer_of(node)
 
     node.absent.update({name: "not here" for name in SOURCES if name != "nvml"})
     node.collection.tend()
@@ -136,6 +133,14 @@ def test_a_gpu_that_does_not_answer_is_unknown_until_it_is_critical(node: Node) 
     assert answer(0, 10.0)[0] == "OK"
     assert answer(1, CLOSES + 10.0)[0] == "Unknown"
     assert answer(1, OPENS) == ("Critical", f"GPU does not answer: GPU1 ({SLOTS[1]})")
+
+
+def answer_of(node: Node) -> tuple[str, str]:
+    """Word and line of the verdict now."""
+    about: About = {"version": "1", "time": node.clock.time(), "simulated": None, "maintenance": None}
+    verdict = node.verdict.document(about).verdict
+    assert verdict is not None
+    return verdict.word, verdict.line
 
 
 @pytest.mark.parametrize(("collector", "after"), [("nvml_pcie", 30.0), ("nvml_nvlink", 30.0), ("nvml_processes", 65.0)])
@@ -150,10 +155,7 @@ def test_part_of_a_device_that_fails_is_unknown_until_it_is_a_warning(node: Node
         node.look(after)
         node.links(1, 1)
         node.daemon.feed("nvml_gpu")
-        about: About = {"version": "1", "time": node.clock.time(), "simulated": None, "maintenance": None}
-        verdict = node.verdict.document(about).verdict
-        assert verdict is not None
-        return verdict.word, verdict.line
+        return answer_of(node)
 
     node.absent.update({name: "not here" for name in SOURCES if name != "nvml"})
     node.collection.tend()

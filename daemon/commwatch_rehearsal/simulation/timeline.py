@@ -43,7 +43,7 @@ class Timeline:
         Args:
             phase: of its noise.
             rate_at: mean bytes per second in the stretch that begins at a time or holds it.
-            goes_on: False for a counter that stands still after ``until``.
+            goes_on: False for a counter that does not rise after ``until``.
         """
         counted = sum(
             rate_at(begin) * (warped(end, phase) - warped(begin, phase)) for begin, end in self.stretches(since, until)

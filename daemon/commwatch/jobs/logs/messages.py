@@ -136,7 +136,7 @@ MESSAGES_SAID: Final[tuple[Message, ...]] = (
     _message("ib_remote_access", "RMA address ver", r"RMA address verification failed", About("peer",
              "The other end of a transfer over EFA refused its address or key: no memory is registered there for it.",
              "Look at the program or plugin that registers the memory of the other end: it was freed, or registered "
-             "anew, or the key does not reach this end whole. Try a newer version of it and of libfabric.")),
+             "again, or the key does not reach this end whole. Try a newer version of it and of libfabric.")),
     _message("version", "load NCCL library", r"Unable to load NCCL library", About("config",
              "The program did not find NCCL (libnccl.so.2), or could not load it.",
              "Install it in the environment of the job (pip install nvidia-nccl-cuNN, or the distribution's libnccl2), "
