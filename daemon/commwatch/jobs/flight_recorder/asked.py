@@ -104,7 +104,7 @@ class Dumps:
         found: dict[str, DumpFile] = {}
         # Not by a pattern: in a folder of all, anybody may make any number of folders that it fits.
         for folder in {os.path.dirname(one.dump_path) for one in own}:
-            with suppress(OSError):
+            with suppress(OSError):  # a folder that is not here holds no dump
                 found |= {one.path: one for one in find_all([folder])[0]}
         series = {one.dumps for one in own}
         return [one for one in found.values() if one.series in series and {one.owner} == users]

@@ -367,7 +367,7 @@ def _logs(pid: int, folder: int, settings: ProcessSettings, found: RootedFiles |
     """The files that its output goes into, and NCCL's messages."""
     logs = set()
     for number in (1, 2):
-        with suppress(OSError):
+        with suppress(OSError):  # closed, or not ours to see: no log that is known
             status = os.stat(f"fd/{number}", dir_fd=folder)
             if stat.S_ISREG(status.st_mode):
                 logs.add(identity_of(status.st_dev, status.st_ino))
@@ -375,7 +375,7 @@ def _logs(pid: int, folder: int, settings: ProcessSettings, found: RootedFiles |
     # What these lead to is another file for each process, and ours for us.
     if name and found is not None and not name.startswith(("/dev/", "/proc/")):
         inner = files.parse_inner_pid(_content("status", folder)) or pid
-        with suppress(OSError):
+        with suppress(OSError):  # NCCL has not made it yet
             logs.add(identity_of(*found.identity(name_of(name, socket.gethostname().partition(".")[0], inner))))
     return tuple(sorted(logs))
 
