@@ -54,24 +54,25 @@ def test_names_are_replaced_and_nothing_else_is(tmp_path: Path, monkeypatch: pyt
 
 
 @in_one_pass(
-    "path, content",
+    "path, content, secret",
     [
-        ("class/infiniband/mlx5_0/node_guid", "08c0:eb03:0012:3456"),
-        ("class/infiniband/mlx5_0/ports/1/gids/0", "fe80:0000:0000:0000:08c0:eb03:0012:3456"),
-        ("class/infiniband/mlx5_0/ports/1/gids/1", "0000:0000:0000:0000:0000:ffff:c0a8:0102"),
-        ("class/infiniband/mlx5_0/ports/1/lid", "0x1a"),
-        ("class/infiniband/mlx5_0/node_desc", "worker-17 mlx5_0"),
-        ("class/net/ens1/address", "b8:ce:f6:12:34:56"),
-        ("sys/kernel/random/boot_id", "0fe33e63-7e3b-4a09-a7f0-2d6a3ad00b11"),
-        ("class/net/ens1/some", "peer 192.168.17.23 of fe80::bace:f6ff:fe12:3456"),
-        ("a/b/serial", "MT2249X01234"),
-        ("x", "NVRM: Xid (PCI:0000:17:00): 31, pid=4711, name=train_secret, Ch 1"),
-        ("v", "NVRM: Xid (PCI:0000:17:00): 31, pid=4711, name=a,secret,b, Ch 1"),
-        ("w", "NVRM: GPU Board Serial Number: 16522490135"),
-        ("y", "built by alice@builder17 in /home/alice"),
+        ("class/infiniband/mlx5_0/node_guid", "08c0:eb03:0012:3456", "08c0:eb03:0012:3456"),
+        ("class/infiniband/mlx5_0/ports/1/gids/0", "fe80:0000:0000:0000:08c0:eb03:0012:3456", "08c0:eb03:0012:3456"),
+        ("class/infiniband/mlx5_0/ports/1/gids/1", "0000:0000:0000:0000:0000:ffff:c0a8:0102", "c0a8:0102"),
+        ("class/infiniband/mlx5_0/ports/1/lid", "0x041a", "0x041a"),
+        ("class/infiniband/mlx5_0/node_desc", "worker-17 mlx5_0", "worker-17"),
+        ("class/net/ens1/address", "b8:ce:f6:12:34:56", "b8:ce:f6:12:34:56"),
+        ("sys/kernel/random/boot_id", "0fe33e63-7e3b-4a09-a7f0-2d6a3ad00b11", "0fe33e63-7e3b"),
+        ("class/net/ens1/some", "peer 192.168.17.23 of fe80::bace:f6ff:fe12:3456", "192.168.17.23"),
+        ("a/b/serial", "MT2249X01234", "MT2249X01234"),
+        ("x", "NVRM: Xid (PCI:0000:17:00): 31, pid=4711, name=train_secret, Ch 1", "train_secret"),
+        ("v", "NVRM: Xid (PCI:0000:17:00): 31, pid=4711, name=a,secret,b, Ch 1", "secret"),
+        ("w", "NVRM: GPU Board Serial Number: 16522490135", "16522490135"),
+        ("y", "built by alice@builder17 in /home/alice", "alice"),
+        ("y", "built by alice@builder17 in /home/alice", "builder17"),
     ],
 )
-def test_a_name_is_replaced_by_one_of_its_form(path: str, content: str) -> None:
+def test_a_name_is_replaced_by_one_of_its_form(path: str, content: str, secret: str) -> None:
     """The same one each time, another one for another name, and none where names are kept."""
     names = Names()
     new = names.file("sys", path, content)
@@ -80,8 +81,7 @@ def test_a_name_is_replaced_by_one_of_its_form(path: str, content: str) -> None:
     assert Names(keep=True).file("sys", path, content) == content
     if len(content.split()) == 1 and not path.endswith(("desc", "lid")):
         assert [one.isalnum() for one in new] == [one.isalnum() for one in content]
-    for secret in ("secret", "alice", "builder17", "worker", "192.168", "eb03", "f6:12", "2249"):
-        assert secret not in new
+    assert secret not in new
 
 
 @in_one_pass(

@@ -197,7 +197,7 @@ class Names:
                 return "".join(letters[number % len(letters)] for number in numbers)
 
             new = make(draw)
-            if (kind, new) not in self._taken:
+            if new != text and (kind, new) not in self._taken:
                 break
         self._taken.add((kind, new))
         self._known[(kind, text)] = new
