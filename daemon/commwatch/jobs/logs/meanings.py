@@ -230,6 +230,11 @@ LIMIT_ROWS: Final[tuple[Message, ...]] = (
          "virtual machine that shows none, or /sys is not there whole.",
          "Use a newer NCCL, which goes on without it (a newer torch brings it); in a container or sandbox, mount "
          "/sys.")),
+    _row("other", r"Could not find \w{1,12} with id \d|Failed to find reverse path|does not loop back to start|"
+         r"XML Import Channel", About("config",
+         "NCCL could not make a plan of how the GPUs and adapters of the node are joined.",
+         "Unset NCCL_GRAPH_FILE, also in /etc/nccl.conf and ~/.nccl.conf, and see that NCCL_TOPO_FILE is the one of "
+         "this kind of node; without them use a newer NCCL, which knows more GPUs (torch or the image brings it).")),
     _row("usage", r"EADDRINUSE|[Aa]ddress already in use|errno: 98", PORT_TAKEN),
     _row("other", r"AMD-Vi: .{0,60}IO_PAGE_FAULT|DMAR: \[DMA \w", About("host",
          "The IOMMU of the node refused a transfer of a PCIe device; from a GPU it is most often one to another GPU "
