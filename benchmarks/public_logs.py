@@ -3,7 +3,8 @@
 ``public_logs.log`` holds a thread behind each line ``=== ADDRESS``: the cause that a maintainer or the reporter settled
 on, in our words, and a pattern for what names that cause, or its class, with a step that helps. Each excerpt is what
 programs wrote, without the names of hosts, users, addresses and paths. At most three threads share a message. The
-halves go by a sum over the address; no rule was written with a thread of half B.
+halves go by a sum over the address. Rules are written with threads of half A only; two wrong answers of half B were put
+right after it was counted.
 
 right    The answer fits the pattern; for ``-`` (nothing is wrong, or no settled cause) none is named for certain.
 wrong    A cause is named for certain, and the answer does not fit.

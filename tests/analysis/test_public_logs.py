@@ -6,9 +6,9 @@ from collections import Counter
 
 from benchmarks.public_logs import UNSETTLED, judged
 
-MOST_WRONG = {"A": 0, "B": 2, UNSETTLED: 8}
+MOST_WRONG = {"A": 0, "B": 0, UNSETTLED: 8}
 """Of threads without a settled cause most answers only say what the line says, and count as wrong."""
-LEAST_RIGHT = {"A": 24, "B": 19}
+LEAST_RIGHT = {"A": 24, "B": 21}
 
 
 def test_no_more_answers_are_wrong() -> None:
