@@ -76,6 +76,8 @@ Warning  Failed  2m  kubelet  Error: ImagePullBackOff
 ConnectionError: Could not find any running Ray instance. Please specify the one to connect to
 torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError
 torch.distributed.elastic.rendezvous.api.RendezvousClosedError
+RuntimeError: [enforce fail at device.cc:84] ifa != nullptr. Unable to find address for: ^lo
+RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one.
 ValueError: host not found: Name or service not known
 MPID_nem_tcp_init(379).............: gethostbyname failed, node7 (errno 1)
 MaxRetryError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded
@@ -88,6 +90,7 @@ slurmstepd: error: pyxis: container start failed with error code: 1
 Waiting in store based barrier to initialize process group for rank: 2, key: k:2 (world_size=8, worker_count=7)
 W0601 10:00:01.1 77 rdma_context.cpp:1132] GID is NULL, please check your GID index by specifying MC_GID_INDEX
 WARNING: Open MPI failed to TCP connect to a peer MPI process.  This should not happen.
+ORTE was unable to reliably start one or more daemons.
 Warning  FailedMount  2m  kubelet  MountVolume.SetUp failed for volume "data": rpc error
 """.strip().splitlines()
 """One for each row, in its order."""

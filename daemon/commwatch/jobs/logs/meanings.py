@@ -96,6 +96,11 @@ CUDA_ROWS: Final[tuple[Message, ...]] = (
          "The program or one of its libraries was not built for this generation of GPU.",
          "Compare the GPU's compute capability (nvidia-smi --query-gpu=compute_cap) with torch.cuda.get_arch_list(), "
          "and install a build that has it; extensions have to be built again (TORCH_CUDA_ARCH_LIST).")),
+    _row("cuda", r"named symbol not found", About("config",
+         "CUDA did not find in a library what it should run: it was built for another generation of GPU, or does not "
+         "go with the driver.",
+         "Where the line is NCCL's: use NVIDIA's own build, or build it with the GPU's compute capability in "
+         "NVCC_GENCODE; else a build that has it. In WSL or Docker Desktop: another driver.")),
     _row("version", r"(?i)PTX was compiled with an unsupported toolchain|UNSUPPORTED_PTX_VERSION|"
          r"PTX JIT compilation failed", About("config",
          "The driver is too old to compile the code (PTX) that the program brings.",
@@ -230,6 +235,11 @@ LIMIT_ROWS: Final[tuple[Message, ...]] = (
          "virtual machine that shows none, or /sys is not there whole.",
          "Use a newer NCCL, which goes on without it (a newer torch brings it); in a container or sandbox, mount "
          "/sys.")),
+    _row("other", r"Could not find \w{1,12} with id \d|Failed to find reverse path|does not loop back to start|"
+         r"XML Import Channel", About("config",
+         "NCCL could not make a plan of how the GPUs and adapters of the node are joined.",
+         "Unset NCCL_GRAPH_FILE, also in /etc/nccl.conf and ~/.nccl.conf, and see that NCCL_TOPO_FILE is the one of "
+         "this kind of node; without them use a newer NCCL, which knows more GPUs (torch or the image brings it).")),
     _row("usage", r"EADDRINUSE|[Aa]ddress already in use|errno: 98", PORT_TAKEN),
     _row("other", r"AMD-Vi: .{0,60}IO_PAGE_FAULT|DMAR: \[DMA \w", About("host",
          "The IOMMU of the node refused a transfer of a PCIe device; from a GPU it is most often one to another GPU "
@@ -270,6 +280,10 @@ LIMIT_ROWS: Final[tuple[Message, ...]] = (
     _row("usage", r"requested than permitted|node configuration is not available", About("config",
          "The job asks Slurm for more than its allocation or partition has.",
          "Compare its --nodes, --ntasks and --gres with scontrol show job and sinfo.")),
+    _row("p2p", r"hipIpc", About("host",
+         "A GPU of AMD gave out no handle (IPC) of its memory for other processes, as in some containers.",
+         "Use a newer RCCL, or NCCL_P2P_DISABLE=1, which goes through shared memory; in a container, also try "
+         "--ipc=host (hostIPC of the pod).")),
     _row("p2p", r"custom_all_reduce", About("host",
          "The all-reduce of vLLM or SGLang itself, which does without NCCL, failed between the GPUs.",
          "Start with --disable-custom-all-reduce, which uses NCCL in its place; if that fails too, look at P2P between "

@@ -281,6 +281,14 @@ MESSAGES_SAID: Final[tuple[Message, ...]] = (
     _message("crash", "RendezvousClosed", r"RendezvousClosedError", About("symptom",
              "torchrun came to a rendezvous that another node had closed, since its own processes had ended.",
              "Look at the logs of the other nodes: one ended first. Start all again with a new --rdzv_id.")),
+    _message("no_interface", "find address for: ", r"Unable to find address for: ", About("config",
+             "Gloo found no address at the interface that GLOO_SOCKET_IFNAME names.",
+             "Give it the whole name of one interface of this node that has an address (ip -br addr); unlike NCCL, "
+             "Gloo takes no beginnings and no exclusions such as ^lo.")),
+    _message("crash", "finished reduction", r"Expected to have finished reduction in the prior iteration", About(
+             "program", "Parameters of the model had no part in the loss, so that their gradients never came.",
+             "Pass find_unused_parameters=True to DistributedDataParallel, or use all outputs of forward() in the "
+             "loss; TORCH_DISTRIBUTED_DEBUG=DETAIL names the parameters.")),
     _message("socket", "Error: ", r"Error: .{0,80}(?:Name or service not known|Temporary failure in name resol)",
              NO_NAME),
     _message("socket", "gethostbyname failed", r"gethostbyname failed, \S{1,255} \(errno ", NO_NAME),
@@ -314,6 +322,11 @@ SIGNS_SAID: Final[tuple[Message, ...]] = (
              "Set MC_GID_INDEX to the index of a RoCE v2 entry with the address between the nodes (show_gids; it can "
              "differ from node to node), or leave adapters out that have none.")),
     _message("socket", "TCP connect to a pee", r"Open MPI failed to TCP connect to a peer", MPI_INTERFACE),
+    _message("unreachable", "ORTE ", r"ORTE (?:daemon has unexpectedly failed|was unable to reliably start)", About(
+             "config", "mpirun could not start its daemon on a node, or the daemon did not reach mpirun.",
+             "Read the lines before it. Try ssh NODE true from the node of mpirun, and the same Open MPI in PATH and "
+             "LD_LIBRARY_PATH of all nodes; name their interface with --mca oob_tcp_if_include. In a job of Slurm, "
+             "use srun --mpi=pmix, or an Open MPI that was built for Slurm (ompi_info lists plm: slurm).")),
     _message("waiting", "FailedMount", r"\bFailedMount\b", About("config",
              "A volume of the pod could not be mounted on its node.",
              "Read kubectl describe pod, and look at the storage's driver on that node.")),

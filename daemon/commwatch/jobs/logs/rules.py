@@ -60,6 +60,7 @@ _MESSAGES: tuple[tuple[Category, str], ...] = (
     ("socket", r"[Mm]essage truncated|wrong (?:type|magic) |socket state .{1,24} is not ready|socketPollConnect poll"),
     ("usage", r"[Ii]nvalid (?:root|reduction|type|argument|usage|rank|count|config)"),
     ("usage", r"ranks has already checked in|is not a valid pointer|mismatchs with NCCL device"),
+    ("other", r"Could not find \w{1,12} with id \d|Failed to find reverse path from|does not loop back to start"),
 )  # fmt: skip
 
 MESSAGES = tuple((category, re.compile(rule)) for category, rule in _MESSAGES)
@@ -94,7 +95,10 @@ _TORCH: tuple[tuple[Category, bool, str], ...] = (
     ("limit", True, r"unable to open shared memory object |received 0 items of ancdata"),
     ("ib_async", True, r"\bmlx5_core .{0,120}: TX timeout (?:detected|on queue)"),
     ("unreachable", True, r"srun: error: .{0,120}: Job credential (?:expired|revoked)"),
+    # Of NCCL, where its mark or "Last error:" was cut off.
     ("dup_gpu", True, r"Duplicate GPU detected : rank \d"),
+    ("shm", True, r"Error while creating shared memory segment /dev/shm/nccl-"),
+    ("no_interface", True, r"ncclSocketInit: connecting to address"),
     ("version", True, r"undefined symbol: nccl"),
     ("p2p", True, r"peer access is not supported between these two devices"),
     ("cuda", True, r"(?i:Failed to initialize NVML|\bnvml(?: error)?): |NVRM: API mismatch|nvidia-container-cli: "),
@@ -126,7 +130,7 @@ _TORCH: tuple[tuple[Category, bool, str], ...] = (
     ("cuda", True, r"amdgpu: sq_intr: error|Memory access fault by GPU|\bHSA_STATUS_ERROR_(?!OUT_OF)"),
     ("nvls", True, r"nvswitch\d{0,3}: SXid \(.{1,80}\bFatal|\bsystem not yet initialized"),
     ("ib_retry", True, r"[Tt]ransport retry count(?:er)? exceeded"),
-    ("ib_setup", True, r"infiniband \S{1,40}: Failed to |Failed to modify QP to "),
+    ("ib_setup", True, r"infiniband \S{1,40}: Failed to |Failed to modify QP (?:\d{1,10} )?to "),
     ("ib_setup", True, r"\bibv_\w{1,40}\(.{0,60}\) failed: Cannot allocate memory"),
     ("ib_other", True, r"\bmlx[45]: .{0,120}got completion with error"),
     ("ib_other", True, r"libfabric:.{0,80}:efa:cq:.{0,120}\berr: \d"),
@@ -141,11 +145,11 @@ _TORCH: tuple[tuple[Category, bool, str], ...] = (
     ("timeout", True, r"wait timeout after \d|heartbeat timeout\. This|got (?:error|exception): (?:Socket )?Timeout"),
     ("timeout", True, r"(?:monitoredBarrier|waitForInput: ).{0,300}(?:timed out after \d|timeout|failed to pass)"),
     ("timeout", True, r"\bRanks? [\d, ]{1,200} failed to pass monitoredBarrier"),
-    ("timeout", True, r"\b[Pp]eer (?:timeout|not responding)\b|\b[Gg]roup not ready\b"),
     ("teardown", True, r"[Hh]eartbeat monitor timed out|watchdog got stuck|\"should dump\" flag"),
     ("teardown", True, r"NCCL communicator was aborted"),
     ("teardown", True, r"(?:recvValue|recvBytes|sendBytes) failed on SocketImpl|we are taking the entire process down"),
     ("remote", True, r"gloo/transport/.{0,200}Connection (?:closed|reset) by peer|Horovod has been shut down"),
+    ("remote", True, r"Connection closed by peer \["),
     ("remote", True, r"store->get\(.{1,80}got error: (?:Connection|Broken|[Ff]ailed to recv)|async NCCL error: remote"),
     ("remote", True, r"has been marked dead because|its node has died|was running on is dead|NodeDiedError"),
     ("remote", True, r"Node failure on \S"),
@@ -253,6 +257,7 @@ HARMLESS = re.compile(
     r"Failed to open libibverbs|Failed to find CUDA library|Could not find ncclGetVersion symbol|"
     r"event ?: (?:port active|client reregistration)|unknown event type \((?:9|17)\)|"
     r"Cannot get incoming CPU|Maximum retry reached for (?:accept|connect)|"
+    r"SHARP coll init error|Cannot initialize CollNet, using point-to-point|"
     r"\balgbw {1,8}busbw {1,8}error\b|"
     r"NET/OFI pciPath: Could not find real path|Error opening file: /sys/devices/virtual/dmi|"
     r"On normal program exit, the application should call destroy_process_group"
@@ -269,10 +274,9 @@ HINTS: tuple[bytes, ...] = (
     b"CUDA error", b"HIP error", b"cuda runtime error", b"Triton Error", b"CUDA_ERROR", b"CUDA driver error",
     b"ut of memory", b"utOfMemoryError", b"oom", b"OUT_OF_MEMORY", b"OOM", b"Out Of Memory", b"memory pressure",
     b"low on memory", b"Xid ", b"fallen off the bus", b"device handle for GPU", b"amdgpu", b"infiniband ",
-    b"modify QP", b"libfabric:", b"NET/OFI", b"include/socket.h:", b"Duplicate GPU",
+    b"modify QP", b"libfabric:", b"NET/OFI", b"include/socket.h:", b"Duplicate GPU", b"ncclSocketInit",
     b"Last error:", b"Last NCCL warning", b"atchdog", b"imeout", b"imed out", b"DistStoreError",
-    b"monitoredBarrier", b"not responding",
-    b"not ready", b"should dump", b"failed on SocketImpl", b"store->get(", b"taking the entire process down",
+    b"monitoredBarrier", b"should dump", b"failed on SocketImpl", b"store->get(", b"taking the entire process down",
     b"gloo/transport/", b"connectFullMesh", b"server socket", b"ddress already in use", b"marked dead",
     b"node has died", b"is dead or", b"NodeDied", b"Horovod has been shut", b"async NCCL error", b"got completion",
     b"eartbeat timeout", b"Detected mismatch", b"DDP expects", b"ataLoader", b"us error", b"segfault at ", b"ignal",
