@@ -210,7 +210,7 @@ def test_the_page_of_the_fleet_names_the_fault(story: Story) -> None:
     """Its title says what is on many nodes, and of which job."""
     titles = [one["attachments"][0]["title"] for one in story.manager.messages("slack")]
 
-    assert "[FIRING] job commwatch in storm: CommwatchNvlinkDown on many nodes" in titles
+    assert "[FIRING] scrape job commwatch in storm: CommwatchNvlinkDown on many nodes" in titles
     assert "[FIRING] node1 in dying: CommwatchNvlinkDown" in titles, "an alert without a summary has its name"
 
 

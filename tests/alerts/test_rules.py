@@ -16,6 +16,7 @@ from commwatch.config.assets import asset
 from commwatch.config.thresholds import load_thresholds
 from commwatch.generate import alert_rules
 from commwatch.generate.documents import documents
+from commwatch.jobs.settings.records import HARMS
 from commwatch_exporters.catalogue import family_of
 from support.passes import in_one_pass
 from support.promtool_cases import alerts_of, document, duration_ms, judge_cases, promtool, shipped_groups
@@ -214,6 +215,13 @@ def test_an_unknown_placeholder_is_an_error() -> None:
     """A template cannot name a threshold that does not exist."""
     with pytest.raises(KeyError, match="no_such"):
         alert_rules.render("expr: x > @no_such@", load_thresholds(None), alert_rules.Site())
+
+
+def test_a_page_has_words_for_each_setting_that_can_be_harmful() -> None:
+    """Those that the page about NCCL's settings lists as harmful, and no others."""
+    listed = re.findall(r"^- `(\w+)` \([^)]*harmful", asset("docs/using/nccl-settings.md").read_text(), re.MULTILINE)
+
+    assert set(listed) == HARMS.keys()
 
 
 @in_one_pass("seconds, text", [(15, "15s"), (90, "90s"), (120, "2m"), (3600, "1h"), (7200, "2h"), (604800, "7d")])

@@ -17,11 +17,13 @@ from typing import Literal
 from commwatch.config.assets import asset
 from commwatch.config.thresholds import Thresholds
 from commwatch.errors import UsageError
-from commwatch.findings.rules import adapters, daemon, jobs, kernel, probe
+from commwatch.findings.rules import adapters, daemon, fabric, gpu, inventory, jobs, kernel, probe
 from commwatch.generate.inhibition import explained
 from commwatch.generate.limits import limit_words, passed
 from commwatch.generate.site import AlertChange, alerts_about_nodes, changed_rules
 from commwatch.jobs.logs.categories import SIDES
+from commwatch.jobs.logs.fallbacks import FALLBACKS
+from commwatch.jobs.settings.records import HARMS
 from commwatch.node.xids import LINK_SXIDS, LINK_XIDS, Meaning, meanings
 from commwatch.sources.adapter_lines import ADAPTER_EVENTS
 from commwatch.units import format_seconds
@@ -204,6 +206,7 @@ _RECORD_BLOCK = re.compile(r"(?:^ *#.*\n)*^( *)- record: (\S+)\n(?:\1 +.*\n|\n)*
 _DESCRIPTION = re.compile(r"(?<=description: >-\n)(?: {12}.*\n)+")
 _DURATION_IN_WORDS = re.compile(r"(?<![\[\w])@([a-z_]+):duration@")
 _RATE = re.compile(r"humanize\s+\}\}B/s")
+_SHARE = re.compile(r"humanizePercentage\s+\}\}")
 _TIME = re.compile(r"(humanizeDuration(?:\s+\$value)?)\s+\}\}")
 _SPACED_RATE = 'reReplaceAll "([0-9])([a-zA-Z]?)$" "$1 $2"'
 _SPACED_TIME = " | ".join(
@@ -233,6 +236,10 @@ _FROM_THE_JOB = (
 which the alert's value counts."""
 _EMPTY_GROUP = re.compile(r"^( *rules:)\n(?= *- name:|\s*\Z)", re.MULTILINE)
 
+_FABRIC_CHECKS: Mapping[str, str] = {
+    **{check: words for check, (_, words) in fabric.FAULTS.items()},
+    "limited_capacity": "its capacity is limited",
+}
 _SOFTWARE_FAULTS = (
     "CommwatchConfigReloadFailing", "CommwatchDriverOrNcclDiffers", "CommwatchJobHeldUp",
     "CommwatchNcclSettingHarmful", "CommwatchNcclTransportFallback", "CommwatchRuleFailing",
@@ -328,6 +335,7 @@ def _in_words(template: str) -> str:
     """The template with the counts and times of its texts as people say them: ``once``, ``1 process``, ``5 min``."""
     template = _DESCRIPTION.sub(lambda text: _DURATION_IN_WORDS.sub(r"@\1:time@", text[0]), template)
     template = _RATE.sub(lambda _: f"humanize | {_SPACED_RATE} }}}}B/s", template)
+    template = _SHARE.sub('humanizePercentage | reReplaceAll "%" " %" }}', template)
     template = _TIME.sub(lambda found: f"{found[1]} | {_SPACED_TIME} }}}}", template)
     text = _TIMES.sub("{{ if eq $value 1.0 }}once{{ else }}{{ $value }} times{{ end }}", template)
     return _COUNTED.sub(r"\1\2{{ if ne $value 1.0 }}\3{{ end }}", text)
@@ -359,6 +367,12 @@ def _words(site: Site) -> Mapping[str, str]:
         "xid_cure": _off_bus_cure(_of_number("xid", _XIDS_KNOWN, _cure_within, _RESET_GPU)),
         "xid_fatal_cure": _of_number("xid", _critical("xid", kernel.GPU_FAILED), _cure_within, _RESET_GPU),
         "xid_at": _XID_AT,
+        "kind_is": _of_label("kind", inventory.KINDS),
+        "check_is": _of_label("check", _FABRIC_CHECKS),
+        "slowdown_is": _of_label("reason", gpu.SLOWDOWNS, of="$one.Labels"),
+        "setting_harm": _of_label("remark", HARMS),
+        "fallback_is": _of_label("kind", {kind: one.abouts[0].happened for kind, one in FALLBACKS.items()}),
+        "fallback_cure": _of_label("kind", {kind: _lowered(one.step) for kind, one in FALLBACKS.items()}),
         "message_is": _of_label("message", {code: words for code, (_, words) in kernel.MESSAGE_CODES.items()}),
         "sxid_means": _of_number("sxid", _SXIDS_KNOWN, lambda one: f" ({one.name})"),
         "sxid_meaning": _of_number("sxid", _SXIDS_KNOWN, lambda one: f" {one.meaning}"),
@@ -408,7 +422,12 @@ def _critical(kind: Literal["xid", "sxid"], numbers: Iterable[str]) -> list[str]
 
 
 def _cure_within(meaning: Meaning) -> str:
-    return meaning.cure[:1].lower() + meaning.cure[1:]
+    return _lowered(meaning.cure)
+
+
+def _lowered(sentence: str) -> str:
+    """A sentence as it goes on after ``First action:``."""
+    return sentence[:1].lower() + sentence[1:]
 
 
 def _off_bus_cure(otherwise: str) -> str:
@@ -417,8 +436,9 @@ def _off_bus_cure(otherwise: str) -> str:
     return f'{{{{ if eq $labels.message "fallen_off_bus" }}}}{cure}{{{{ else }}}}{otherwise}{{{{ end }}}}'
 
 
-def _of_label(label: str, texts: Mapping[str, str]) -> str:
-    choices = [f'if eq $labels.{label} "{value}" }}}}{text}{{{{ ' for value, text in texts.items()]
+def _of_label(label: str, texts: Mapping[str, str], of: str = "$labels") -> str:
+    """A template expression that gives the words of a label's value."""
+    choices = [f'if eq {of}.{label} "{value}" }}}}{text}{{{{ ' for value, text in texts.items()]
     return f"{{{{ {'else '.join(choices)}end }}}}"
 
 

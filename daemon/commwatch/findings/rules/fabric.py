@@ -18,7 +18,7 @@ from commwatch_exporters.state_words import FABRIC_CONFIGURATIONS, FABRIC_HEALTH
 _UNHEALTHY, _LIMITED = 2, 3
 """Of ``Gpu.fabric_health``."""
 
-_FAULTS: Mapping[str, tuple[str, str]] = {
+FAULTS: Mapping[str, tuple[str, str]] = {
     "route_unhealthy": ("fabric_unhealthy", "a route is unhealthy"),
     "degraded_bandwidth": ("fabric_limited", "bandwidth is degraded"),
     "route_recovery": ("fabric_recovering", "a route is being recovered"),
@@ -45,8 +45,8 @@ def health(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             words = word_of(FABRIC_HEALTH, verdict)
             evidence_of[code, gpu] = [Evidence("the driver's verdict", words)]
     for gpu, check, flag in facts.each_keyed(Gpu.fabric_faults):
-        if flag == 1 and check in _FAULTS:
-            code, words = _FAULTS[check]
+        if flag == 1 and check in FAULTS:
+            code, words = FAULTS[check]
             evidence_of.setdefault((code, gpu), []).append(Evidence("fabric", words))
     for (code, gpu), evidence in evidence_of.items():
         yield Match(code, gpu_of(gpu), tuple(evidence))

@@ -11,7 +11,7 @@ from commwatch.findings.rules.components import gpu_of
 from commwatch.findings.rules.rule_set import FindingCode, Quantity, Rule, RuleSet
 from commwatch_exporters.node.model import ExpectedParts, Gpu, Inventory
 
-_WORDS: Mapping[str, str] = {
+KINDS: Mapping[str, str] = {
     "gpu": "GPUs",
     "nvlink": "NVLinks",
     "pcie_lane": "PCIe lanes of the GPUs",
@@ -43,7 +43,7 @@ def never_seen(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Parts that configuration or board expect and that no reading showed; what one did has other rules."""
     for parts, number in facts.each(Inventory.never_seen):
         if number > 0:
-            words = _WORDS.get(parts.kind, parts.kind)
+            words = KINDS.get(parts.kind, parts.kind)
             code = "ports_never_seen" if parts.kind in _PORTS else "parts_never_seen"
             lacking = [
                 Evidence(f"{words} that {gpu_of(gpu).words} lacks", less)

@@ -5,6 +5,7 @@ No value of a setting is in it. The worker hands it to the daemon, the daemon to
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, TypeAlias, get_args
 
 import msgspec
@@ -40,6 +41,28 @@ RemarkCode: TypeAlias = Literal[
 """Codes of remarks: a closed list, each in docs/using/nccl-settings.md."""
 
 CODES: tuple[RemarkCode, ...] = get_args(RemarkCode)
+
+HARMS: Mapping[str, str] = {
+    "not_accepted": "it names something that NCCL does not know, and the communicator fails",
+    "p2p_off": "transfers between the GPUs of the node go through the host's memory",
+    "p2p_level_low": "GPUs that reach each other directly may not do so",
+    "shm_off": "GPUs without a direct way to each other use the network instead of shared memory",
+    "node_nvlink_off": "NVLink to other nodes is not used",
+    "interface_missing": "no interface of the node fits, and NCCL does not start",
+    "interface_down": "all interfaces that fit are down",
+    "interface_unsuited": "the interfaces that fit lead to no other node",
+    "rdma_off": "ranks on several nodes talk over TCP instead of RDMA",
+    "adapter_missing": "it names no RDMA port of the node, and ranks on several nodes talk over TCP",
+    "adapter_prefix": "a name without = also fits adapters with longer names",
+    "adapter_inactive": "no RDMA port that fits is active",
+    "gid_missing": "no connection can be made over a port whose GID entry is empty",
+    "gdr_off": "transfers between nodes go through the host's memory",
+    "algorithm_forced": "NCCL may not choose the algorithm by size and topology",
+    "protocol_forced": "NCCL may not choose the protocol by size and topology, and LL128 can corrupt data",
+    "launch_blocking": "the program waits for each kernel, and nothing overlaps",
+    "ranks_differ": "the ranks of a job do not have the same value",
+}
+"""The harm of each code that can be harmful, as a page says it; the audit itself knows more of the node."""
 
 
 WITHIN_NODE: frozenset[str] = frozenset(
