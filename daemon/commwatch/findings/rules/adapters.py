@@ -41,8 +41,8 @@ def events(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 
 def without_driver(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Adapters that their driver did not start, while it serves a like one."""
-    for device, flag in facts.each(PcieDevice.adapter_unbound):
-        if flag == 1:
+    for device, _ in facts.each(PcieDevice.info):
+        if device.adapter_unbound == 1:
             adapter = facts.node.part(Adapter, device.address)
             yield Match("adapter_without_driver", adapter_of(adapter), (Evidence("kernel driver", "none is bound"),))
 
