@@ -65,6 +65,7 @@ SEVERITIES = {
         "RdmaErrors", "RdmaPacketsRefused", "RdmaCounterSaturated", "RdmaRetransmitting", "RdmaDropping",
         "EthernetDown", "EthernetFlapping", "EthernetSlow", "EthernetErrors", "EthernetModuleFault",
         "EthernetPauseStorm", "PortsNeverSeen", "ProbeFailing", "PartSuspect", "PairSlow", "NcclErrors",
+        "AdapterWithoutDriver",
         "JobHeldUp", "JobStuck", "NcclSettingHarmful", "NcclTransportFallback", "StaticAsymmetry", "GpuBelowProduct",
         "RailSlowBetweenNodes", "NodeSlowBetweenNodes", "LeafSlow", "PeersUnreachable", "DriverOrNcclDiffers",
         "WorkerStuck", "WorkerRestarting", "ConfigReloadFailing", "RuleFailing",
@@ -83,6 +84,7 @@ NO_NODE = {"CommwatchDaemonAbsent", "CommwatchSoftwareVersionsDiffer", "Commwatc
 """Alerts about no node on which there could be a job."""
 
 YES_OR_NO = {
+    "CommwatchAdapterWithoutDriver",
     "CommwatchC2cDown",
     "CommwatchCollectorFailing",
     "CommwatchConfigReloadFailing",

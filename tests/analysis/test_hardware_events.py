@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 from random import Random
@@ -316,6 +316,48 @@ def test_recent_events_are_told_until_their_window_is_over(node: Node) -> None:
     node.feed("kernel_log", seconds=1.0)
     assert node.recent() == {}
     assert node.total() == 2
+
+
+LINKS_READ = ("nvml_nvlink", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("event", "runs", "shown"),
+    [
+        pytest.param("74", [("kernel_log", 4.0)], False, id="the links were not read since"),
+        pytest.param("74", [("kernel_log", 5.0)], True, id="they are not read any more"),
+        pytest.param("74", [LINKS_READ], True, id="they were read after it"),
+        pytest.param("20034", [("kernel_log", 4.0)], False, id="the error of an NVSwitch at a link"),
+        pytest.param("20034", [LINKS_READ], True, id="so, and the links were read"),
+        pytest.param("79", [], True, id="another Xid"),
+        pytest.param("12020", [], True, id="another SXid"),
+    ],
+)
+def test_an_error_of_a_link_is_recent_once_the_links_were_read_after_it(
+    node: Node, event: str, runs: Sequence[tuple[str, float]], shown: bool
+) -> None:
+    """A scrape that shows the error has the link that is down as well, whichever process is quicker. The total counts
+    at once."""
+    node.feed("nvml_nvlink")
+    node.clock.now += 0.1
+    is_switch = len(event) == 5
+    metric, labels = ("nvswitch_sxid_events", (SWITCH,)) if is_switch else ("gpu_xid_events", (INDEX[GPU], GPU))
+    node.told(line(1, event, device=SWITCH, kind="sxid") if is_switch else line(1, event))
+    for collector, seconds in runs:
+        node.feed(collector, seconds=seconds)
+
+    assert node.value(f"{metric}_total", *labels, event) == 1
+    assert node.value(f"{metric}_recent", *labels, event) == (1 if shown else None)
+
+
+def test_where_the_links_are_not_read_no_error_waits_for_them(node: Node) -> None:
+    """As on a node without NVLink, and during maintenance."""
+    node.told(line(1, "74"))
+    assert node.recent() == {("gpu_xid_events", "74"): 1}
+    node.feed("nvml_nvlink")
+    node.pause()
+    node.told(line(2, "74"))
+    assert node.recent() == {("gpu_xid_events", "74"): 2}
 
 
 def test_events_from_before_a_restart_are_not_recent(node: Node) -> None:

@@ -1059,6 +1059,41 @@ def test_a_part_of_a_board_in_a_virtual_machine_has_the_links_of_its_partition()
     assert lacking_of(subject, "gpu_below_product") == {}
 
 
+DARK = of_board(links_up={}, links_down=frozenset(range(18)))
+SOME_UP = of_board(links_up=dict.fromkeys(range(16), 25e9), links_down=frozenset({16, 17}))
+
+
+@pytest.mark.parametrize(
+    ("seen", "number", "on_boards", "lacks"),
+    [
+        pytest.param(DARK, 1, None, 0, id="one on a carrier"),
+        pytest.param(DARK, 2, None, 18, id="two have each other"),
+        pytest.param(DARK, 1, 8, 0, id="NVSwitches are on the bus: the board asks for all links"),
+        pytest.param(SOME_UP, 1, None, 2, id="some links are up, so that there is something at their ends"),
+        pytest.param(of_board(links_up=None), 1, None, 0, id="not read"),
+    ],
+)
+def test_a_single_gpu_need_not_have_any_nvlink(
+    seen: Observation, number: int, on_boards: int | None, lacks: int
+) -> None:
+    """A node with one SXM GPU may have a carrier without NVLink; what one reading has shown is another matter."""
+    gpus = (seen.gpus or ())[:number]
+    subject = inventory()
+    subject.observe(replace(seen, gpus=gpus, gpus_on_boards=on_boards, is_virtual=False), 0)
+
+    found = lacking_of(subject, "gpu_below_product")
+    assert [value for labels, value in found.items() if labels[2] == "nvlinks"] == [lacks] * number * bool(lacks)
+
+
+def test_a_gpu_that_is_left_alone_still_lacks_its_links() -> None:
+    """The others were here in this boot or an earlier one."""
+    subject = inventory()
+    subject.observe(replace(DARK, gpus=(DARK.gpus or ())[:2], gpus_on_boards=None, is_virtual=False), 0)
+    subject.observe(replace(DARK, gpus=(DARK.gpus or ())[:1], gpus_on_boards=None, is_virtual=False), 10)
+
+    assert {labels[2] for labels in lacking_of(subject, "gpu_below_product")} == {"nvlinks"}
+
+
 def test_a_total_of_the_configuration_is_asked_of_each_part() -> None:
     """The link, the lanes and the RDMA port that lack are named where no more parts are here than the total says."""
     subject = inventory(configured={"gpu": 4, "nvlink": 8, "pcie_lane": 64, "rdma_port": 2})

@@ -261,6 +261,42 @@ def test_three_runs_slower_than_a_tenth_of_the_interval_halve_the_rate(
     assert node[ERRORS].stretch == 1
 
 
+P2P, PROCESSES = "nvml_p2p", "nvml_processes"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "seconds"),
+    [
+        pytest.param(P2P, "unreadable", [600.0, 25.0, 600.0], id="a rare one"),
+        pytest.param(PROCESSES, "lost", [60.0, 25.0, 60.0], id="one that runs each minute"),
+        pytest.param(GPU, "unreadable", [10.0], id="one that runs soon anyway"),
+        pytest.param(P2P, "deadline", [600.0], id="its process does not answer"),
+        pytest.param(P2P, SourceUnavailable("no_driver", "x"), [600.0], id="the driver is gone"),
+    ],
+)
+def test_a_collector_that_could_not_read_something_runs_again_soon(
+    node: Node, name: str, reason: Any, seconds: Sequence[float]
+) -> None:
+    """Until it can; its readings count as current for as long as before. A reader itself tries again what does not
+    answer."""
+    answer = reason if isinstance(reason, SourceUnavailable) else first(gone(reason))
+    lifetime = node[name].lifetime
+    node.run(name, both(), answer, answer)
+    node.run(name, both(), both())
+
+    assert node.orders(name) == [(name, interval) for interval in seconds]
+    assert node[name].lifetime == lifetime
+    assert node.metric("collector_interval_seconds", name) == seconds[0]
+
+
+def test_a_rare_collector_that_is_paused_after_a_failure_begins_again_at_its_interval(node: Node) -> None:
+    node.run(P2P, first(gone("unreadable")))
+    node.pause()
+    node.resume()
+
+    assert node.orders(P2P) == [(P2P, 600.0), (P2P, 25.0), (P2P, 0.0), (P2P, 600.0)]
+
+
 def test_a_collector_that_the_scheduler_runs_keeps_its_interval_however_slow_it_is(node: Node) -> None:
     """No log line announces an interval that would not hold."""
     audits = node["nccl_settings"]

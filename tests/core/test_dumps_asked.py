@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from commwatch.__main__ import main
+from commwatch.jobs import in_child
 from commwatch.jobs.asked import ask_sources
 from commwatch.jobs.evidence import JobEvidence, JobRank, SuspectedJob
 from commwatch.jobs.flight_recorder import asked
@@ -30,6 +31,9 @@ WORDS = (
     "Flight Recorder (dump 07:59:00 UTC): rank 3 did not call all_reduce 9 of group 0 (default_pg), in which ranks 0-2 "
     "wait; rank 3 is on GPU3"
 )
+
+
+ASK = in_child.ask
 
 
 class Job:
@@ -76,12 +80,15 @@ class Job:
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Job:
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    """Environments and folders, which take a child process, are read in this one."""
+    monkeypatch.setattr(in_child, "ask", in_child.answer)
     return Job(tmp_path)
 
 
-def test_the_dumps_that_the_environments_name_are_judged(job: Job) -> None:
+def test_the_dumps_that_the_environments_name_are_judged(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside them lie those of another job; which rank is on which GPU is known by the environments, too."""
+    monkeypatch.setattr(in_child, "ask", ASK)
     job.write("other", called=NOW)
     assert job.said() == [WORDS]
 
@@ -198,10 +205,15 @@ def test_folders_that_fit_the_name_are_not_entered(job: Job, monkeypatch: pytest
     assert [one for one in entered if str(one).startswith(str(job.folder))] == [str(job.folder)]
 
 
-def test_dumps_that_are_not_read_in_time_say_nothing(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("limit", "why"), [(asked, "not all of them came in time"), (in_child, "no answer in 0 s")])
+def test_of_dumps_that_are_not_read_in_time_that_alone_is_said(
+    limit: Any, why: str, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Those that were read would show the ranks of the others as silent."""
-    monkeypatch.setattr(asked, "MOST_SECONDS", 0.0)
-    assert job.said() == []
+    monkeypatch.setattr(in_child, "ask", ASK)
+    monkeypatch.setattr(limit, "MOST_SECONDS" if limit is asked else "SECONDS", 0.0)
+    [words] = job.said()
+    assert words.startswith(f"Flight Recorder: the dumps of the job were not read ({why}")
 
 
 def test_no_pickle_is_loaded_in_this_process(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

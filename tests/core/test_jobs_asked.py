@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from commwatch.jobs import in_child
 from commwatch.jobs.asked import SECONDS_APART, ProcessTable, ask_sources
 from commwatch.jobs.evidence import JobRank, SuspectedJob
 
@@ -61,7 +63,9 @@ class Processes:
 
 
 @pytest.fixture
-def ranks(tmp_path: Path) -> Processes:
+def ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Processes:
+    """What takes a child process is read in this one."""
+    monkeypatch.setattr(in_child, "ask", in_child.answer)
     return Processes(tmp_path)
 
 
@@ -86,6 +90,20 @@ def test_without_an_environment_the_order_of_gpus_counts(ranks: Processes) -> No
     assert "GPU2 (number 2 by the order of GPU indices, its environment shows no rank; process 103)" in words
     assert "it is stopped by a signal or a debugger" in words
     assert "switches only; root and the job's user see where each waits, too" in words
+
+
+def test_a_process_whose_files_do_not_answer_keeps_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a file server that is gone: opening a pipe waits for ever too. The rank is named by its GPU."""
+    ranks = Processes(tmp_path)
+    monkeypatch.setattr(in_child, "SECONDS", 0.2)
+    ranks.write(103, "T")
+    (ranks.procfs / "103/environ").unlink()
+    os.mkfifo(ranks.procfs / "103/environ")
+
+    assert (
+        "GPU2 (number 2 by the order of GPU indices, what its files say was not read: no answer in 0.2 s; a file "
+        "server may be gone; process 103)" in ranks.asked()
+    )
 
 
 def test_the_owner_is_named_where_the_configuration_asks_for_it(ranks: Processes) -> None:

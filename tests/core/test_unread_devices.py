@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from commwatch.node.run import Collected
 from commwatch.readings import Absence
 from support.core import SLOTS, collected
 from support.fed_daemon import FedDaemon, Values
-from support.simulated_daemon import simulated
+from support.simulated_daemon import rehearsed, simulated
 
 LISTED = {SLOTS[0]: {("commwatch_gpu_info", ("0", SLOTS[0], "GPU-1", "1", "H100", "hopper")): 1}}
 
@@ -139,3 +141,28 @@ def test_samples_say_nothing_of_the_state_of_a_gpu(daemon: FedDaemon) -> None:
         daemon.feed("nvml_pcie_sampled", collected({}, absence))
         daemon.observe()
         assert daemon.series("gpu_state") == {("0", SLOTS[0]): 0}
+
+
+@pytest.mark.parametrize(("failures", "words"), [(1, set()), (2, {"Unknown"}), (99, {"Unknown", "Warning"})])
+def test_one_failed_call_of_a_rare_collector_is_asked_again_before_anything_is_said(
+    failures: int, words: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The status of pairs is asked each 10 min: one call that failed is over after 25 s, and not a ticket for 5 min."""
+    left = failures
+
+    def fails(given: Collected) -> Collected:
+        nonlocal left
+        left -= 1
+        slot = min(given.blocks)
+        return replace(given, absences=[Absence(slot, "unreadable", "unknown error")]) if left >= 0 else given
+
+    with rehearsed("a100x4", tmp_path, monkeypatch) as node:
+        node.start()
+        node.step_to(300.0)
+        node.outages["nvml_p2p"] = fails
+        seen = set()
+        for second in range(315, 1200, 15):
+            node.step_to(float(second))
+            seen.add(node.findings()["verdict"]["word"])
+
+    assert seen - {"OK"} == words

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commwatch.readings import Batch
+from commwatch.sources.base import Source
 from commwatch_exporters.snapshot import Layout, Value
 from support.examples import examples
 from support.passes import in_one_pass
@@ -49,6 +50,47 @@ def test_a_flat_virtual_machine(tmp_path: Path) -> None:
     assert infos(batch) == {"0000:00:03.0": ("nic", "pci0000:00", ""), "0000:00:05.0": ("gpu", "pci0000:00", "")}
     assert values(batch, "0000:00:05.0") == [None, None, None, None, 1]
     assert batch.absences == []
+
+
+MLX, VFIO = "mlx5_core", "vfio-pci"
+UNBOUND = "commwatch_pcie_adapter_unbound"
+
+
+@pytest.mark.parametrize(
+    ("drivers", "override", "named"),
+    [
+        pytest.param(["", MLX], None, ["0000:18:00.0"], id="its driver serves a like one"),
+        pytest.param(["", MLX], "(null)", ["0000:18:00.0"], id="no other driver is named"),
+        pytest.param(["", "", MLX], None, ["0000:18:00.0", "0000:19:00.0"], id="two of three"),
+        pytest.param([MLX, MLX], None, [], id="both have one"),
+        pytest.param([VFIO, MLX], None, [], id="a virtual machine has it"),
+        pytest.param(["", MLX], VFIO, [], id="a virtual machine is to get it"),
+        pytest.param(["", VFIO], None, [], id="the other one is a virtual machine's"),
+        pytest.param(["", ""], None, [], id="the driver is not loaded"),
+        pytest.param([""], None, [], id="it has no like one"),
+    ],
+)
+def test_an_adapter_without_a_driver_is_named_where_a_like_one_has_it(
+    drivers: list[str], override: str | None, named: list[str], tmp_path: Path
+) -> None:
+    """A container or a virtual machine that was given an adapter leaves a driver at it."""
+    for place, driver in enumerate(drivers, 18):
+        home = add_device(tmp_path, f"pci0000:17/0000:{place}:00.0", NIC, LINK)
+        if driver:
+            (home / "driver").symlink_to(f"../../../bus/pci/drivers/{driver}")
+        elif override is not None:
+            (home / "driver_override").write_text(f"{override}\n")
+    add_device(tmp_path, "pci0000:17/0000:30:00.0", NIC, LINK, {"device": "0x1017"})  # another model
+
+    def seen(source: Source) -> list[str]:
+        series = [one for reading in source.collect("pci").readings for one in reading.series]
+        return [labels[0] for name, labels in series if name == UNBOUND]
+
+    source = opened(tmp_path)
+    assert seen(source) == named
+    for address in named:  # it is started after all
+        (tmp_path / f"devices/pci0000:17/{address}/driver").symlink_to(f"../../../bus/pci/drivers/{MLX}")
+    assert seen(source) == []
 
 
 def test_virtual_functions_are_left_out(tmp_path: Path) -> None:

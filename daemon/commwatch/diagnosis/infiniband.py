@@ -14,6 +14,7 @@ from commwatch.diagnosis.check import Check, CheckVerdict
 from commwatch.diagnosis.judged import judged
 from commwatch.diagnosis.known import Known
 from commwatch.findings.facts import Facts
+from commwatch.findings.rules.components import port_of
 from commwatch.findings.rules.rule_set import Quantity
 from commwatch.node.topology.sysfs import natural
 from commwatch.units import format_percent
@@ -57,7 +58,7 @@ def infiniband(known: Known) -> Iterator[Check]:
 
 
 def _judged(known: Known, port: RdmaPort, check: Check, quantity: Quantity) -> Check:
-    return judged(check, known.matched, quantity, (f"rdma_port/{port.device}/{port.number}",))
+    return judged(check, known.matched, quantity, port_of(port).parts)
 
 
 def _no_ports(facts: Facts) -> Check:
@@ -75,14 +76,9 @@ def _state(known: Known, port: RdmaPort) -> Check:
         return _judged(known, port, check, "rdma_port_state")
     if port.state == RDMA_ACTIVE:
         return _check(what, "passed", where, "active", "active")
-    words = [] if port.physical_state is None else [
-        f"physical state: {word_of(RDMA_PHYSICAL_STATES, port.physical_state)}"]  # fmt: skip
-    if port.expected != 1:
-        words.append("it was not active here for the learning time")
-    if port.physical_state is not None and port.physical_state != RDMA_LINK_UP and port.expected != 1:
-        words[-1] += ": not cabled, or not needed"
+    far = "" if port.physical_state is None else f"physical state: {word_of(RDMA_PHYSICAL_STATES, port.physical_state)}"
     required = "active" if port.expected == 1 else ""
-    check = _check(what, "notice", where, word_of(RDMA_STATES, port.state), required, detail="; ".join(words))
+    check = _check(what, "notice", where, word_of(RDMA_STATES, port.state), required, detail=far)
     return _judged(known, port, check, "rdma_port_state")
 
 

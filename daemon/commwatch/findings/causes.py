@@ -187,7 +187,7 @@ def _is_slow_there(
     A pair is as slow as the slowest part on its way, so that the best of those that use a part says how slow the part
     can be. Where those that do not use it are no better, the part makes no difference.
     """
-    if fault.component.kind in ("pair", "part"):
+    if fault.component.kind in ("pair", "part") and _is_symptom(fault):
         return True  # it is what the matrix says itself
     left = _left(symptom)
     if left is None:
@@ -267,6 +267,10 @@ def _touches(fault: Component, symptom: Component, over: Way) -> bool:
         acting = msgspec.structs.replace(fault, parts=frozenset(by_pcie(part) for part in below))
     elif over == "nvlink" and fault.kind != "nvlink":
         acting = msgspec.structs.replace(fault, parts=frozenset(by_nvlink(part) for part in fault.parts))
+        if fault.kind == "pair":  # traffic of one of its GPUs with another one does not pass it
+            return all(
+                msgspec.structs.replace(acting, parts=frozenset({end})).shares_part(used) for end in acting.parts
+            )
     return acting.shares_part(used)
 
 

@@ -97,7 +97,7 @@ _FAULTS: tuple[_Fault, ...] = (
     _Fault("nvlink_down", "nvlink", {"slow": 0.9, "late": 0.5, "failing": 0.7, "logged": 0.8},
            "NVLink traffic has fewer links, or takes another path."),
     _Fault("nvlink_p2p_refused", "nvlink", {"slow": 0.85, "late": 0.5, "failing": 0.4, "logged": 0.4},
-           "The driver sends this GPU's traffic over PCIe or the host although its links are there."),
+           "The driver sends such traffic over PCIe or the host although the NVLinks are there."),
     _Fault("nvlink_reduced", "nvlink", {"slow": 0.8}, "The links are set to a lower bandwidth."),
     _Fault("nvlink_never_up", "nvlink", {"slow": 0.5}, "Traffic has only the links that are up."),
     _Fault("nvlink_recovery_failed", "nvlink",

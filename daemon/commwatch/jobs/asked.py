@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from commwatch.jobs import in_child
 from commwatch.jobs.evidence import JobEvidence, JobRank, SuspectedJob, first_gpu, has_arrived_alone
 from commwatch.jobs.ranks import RANKS_MAX, REASONS, SAMPLES, RankSample, Sampled, odd_rank, read_rank
 from commwatch.jobs.settings.facts import ProcessSettings
 from commwatch.jobs.settings.owner import read_owners
-from commwatch.jobs.settings.process_environment import read_process_settings
-from commwatch.jobs.settings.variables import known_variables
 
 SECONDS_APART: Final = 2.0
 """Between two samples: what computes or waits throughout does so over four seconds."""
@@ -106,9 +105,12 @@ class ProcessTable:
             read: its environment and its libraries; those of a process that hangs in the kernel may block the reader.
         """
         settings: ProcessSettings | None = None
-        owner = ""
+        owner, why = "", "its environment shows no rank"
         if read:
-            settings = next(iter(read_process_settings([rank.pid], known_variables(), self._procfs).processes), None)
+            try:
+                settings = next(iter(in_child.ask(in_child.Task(str(self._procfs), (rank.pid,))).settings), None)
+            except OSError as error:
+                why = f"what its files say was not read: {error.strerror}"
             if self._identity and (owners := read_owners([rank.pid], self._procfs)):
                 owner = f", {owners[0].owner.scheduler} job {owners[0].owner.job}"
         version = settings.nccl_version if settings is not None else None
@@ -118,7 +120,7 @@ class ProcessTable:
             local = f", local rank {settings.local_rank}" if settings.local_rank else ""
             return f"rank {settings.rank}{of} on GPU{rank.gpu} (process {rank.pid}{local}{nccl}{owner})"
         place = sorted({one.gpu for one in job.ranks}).index(rank.gpu)
-        order = f"number {place} by the order of GPU indices, its environment shows no rank"
+        order = f"number {place} by the order of GPU indices, {why}"
         return f"the rank on GPU{rank.gpu} ({order}; process {rank.pid}{nccl}{owner})"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import time
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timezone
@@ -15,7 +17,7 @@ from commwatch.node.rises import Rises
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
 from commwatch.node.tracker import Tracker
-from commwatch.node.xids import meaning_of
+from commwatch.node.xids import LINK_SXIDS, LINK_XIDS, meaning_of
 from commwatch.readings import HardwareEvent
 from commwatch.sources.kernel_log_lines import INIT_FAILED, details, init_failure, is_fatal, is_nonfatal
 from commwatch.state.records import Count, Timestamp
@@ -47,6 +49,10 @@ RECENT_SECONDS: Final = 300.0
 OLD_SECONDS: Final = 3600.0
 """An event that is older when it is read is counted and is no news: a kernel log that is read for the first time has
 lines of long ago. Rules look back for as long."""
+
+LINKS_WITHIN_SECONDS: Final = 5.0
+"""An error of an NVLink is shown as recent once the links were read after it, or after this time: an alert reads both
+from one scrape, and a link that is down explains the error."""
 
 Table: TypeAlias = Literal[
     "xids", "sxids", "messages", "driver_events", "nonfatal_xids", "nonfatal_sxids", "fatal_xids", "fatal_sxids",
@@ -102,12 +108,34 @@ class HardwareEvents:
         """Grows with each event that is new."""
         self._rises: Rises[tuple[Table, str, str]] = Rises(recent_seconds)
         """By table, address and code."""
+        self._waiting: list[tuple[tuple[Table, str, str], float]] = []
+        """Events that are to be shown as recent, with the monotonic time at which each was read."""
         self._gpus: Mapping[str, str] = {}
         self._switches: frozenset[str] = frozenset()
 
     def forget_recent(self) -> None:
         """Count no event so far as recent; the totals are kept."""
         self._rises.forget()
+        self._waiting.clear()
+
+    @property
+    def waits(self) -> bool:
+        """Whether events wait for a reading of the links."""
+        return bool(self._waiting)
+
+    def show(self, now: float, links_read: float) -> None:
+        """Count events as recent, those of links if these were read since.
+
+        Args:
+            now: monotonic seconds.
+            links_read: when the links were read last, so too; infinite where they are not read.
+        """
+        waiting, self._waiting = self._waiting, []
+        for key, read_at in waiting:
+            if _is_of_link(key) and links_read < read_at and now < read_at + LINKS_WITHIN_SECONDS:
+                self._waiting.append((key, read_at))
+            else:
+                self._rises.add(key, 1, read_at)
 
     def know(self, gpus: Mapping[str, str], nvlink5: Collection[str], switches: Collection[str]) -> None:
         """Take which devices the node has.
@@ -184,7 +212,7 @@ class HardwareEvents:
         code = event.code if event.code in totals or len(totals) < MOST_CODES else OTHER
         totals[code] = totals.get(code, 0) + 1
         if read_at is not None and table in _RECENT:
-            self._rises.add((table, device, code), 1, read_at)
+            self._waiting.append(((table, device, code), read_at))
         return device
 
     def _pair(self, event: HardwareEvent) -> bool:
@@ -277,6 +305,16 @@ _TABLES: Final[Mapping[tuple[str, str], Table]] = {
 }
 
 
+_NUMBERS_OF_LINKS: Final = {"xids": re.compile(LINK_XIDS), "sxids": re.compile(LINK_SXIDS)}
+
+
+def _is_of_link(event: tuple[Table, str, str]) -> bool:
+    """Whether an event is an error of an NVLink, by its number."""
+    table, _, code = event
+    numbers = _NUMBERS_OF_LINKS.get(table.rpartition("_")[2])
+    return numbers is not None and numbers.fullmatch(code) is not None
+
+
 def _seed(table: dict[str, dict[str, int]], device: str, codes: Iterable[str]) -> None:
     """Begin the totals of these codes with 0 where they are not there."""
     totals = table.setdefault(device, {})
@@ -289,7 +327,7 @@ log = structlog.get_logger("commwatch.hardware")
 GROUP = "hardware_events"
 LOGGED_PER_RUN = 50
 """A log full of old events is read at once; lines beyond this number are summed up in one line."""
-_IDENTITY, _DEVICES = "nvml_identity", "pci"
+_IDENTITY, _DEVICES, _LINKS = "nvml_identity", "pci", "nvml_nvlink"
 _NVLINK5_FROM = 10
 """NVML's number of the first architecture with NVLink 5, for those whose name is not known."""
 
@@ -302,8 +340,8 @@ class HardwareLog(Tracker):
         recent_seconds: as for ``HardwareEvents``.
     """
 
-    collectors = (_IDENTITY, _DEVICES, "nvml_events", "kernel_log")
-    """Two report who is here, two what happened."""
+    collectors = (_IDENTITY, _DEVICES, "nvml_events", "kernel_log", _LINKS)
+    """Two report who is here, two what happened, and one what has become of the links."""
 
     def __init__(
         self, state: HardwareEventsState, store: Store, inventory: Inventory,
@@ -313,11 +351,17 @@ class HardwareLog(Tracker):
         store.declare(GROUP)
         self._inventory = inventory
         self._events = HardwareEvents(state, recent_seconds)
+        self._links_read = math.inf
+        """Monotonic seconds, see ``HardwareEvents.show``."""
 
     @property
     def state(self) -> HardwareEventsState:
         """To keep over a restart: the totals, and how far the kernel log was read."""
         return self._events.state
+
+    def pause(self) -> None:
+        """The links are not read."""
+        self._links_read = math.inf
 
     def resume(self) -> None:
         """Forget the recent events: those during maintenance were meant. The totals are kept."""
@@ -327,6 +371,11 @@ class HardwareLog(Tracker):
     def on_batch(self, outcome: Outcome) -> None:
         """Process the events of one run of a collector, and update the list of devices."""
         events = outcome.collected.events
+        if outcome.collector.name == _LINKS:
+            if outcome.collected.has_reading:
+                self._links_read = min(outcome.collected.began, outcome.time)
+            if not self._events.waits:
+                return
         # An event is counted with what is known at its time.
         if outcome.collector.name in (_IDENTITY, _DEVICES):
             self._know()
@@ -336,6 +385,7 @@ class HardwareLog(Tracker):
         self._show(outcome.time)
 
     def _show(self, now: float) -> None:
+        self._events.show(now, self._links_read)
         self._store.show(GROUP, "", self._events.readings(now), now)
 
     def _know(self) -> None:

@@ -253,10 +253,12 @@ class Inventory:
         """Shortfalls of the present GPUs against their product, by UUID and aspect.
 
         Lanes count as far as both ends can use them, since a narrow slot has no more; NVLinks count in a virtual
-        machine, and beside GPUs that were given to one, only if some are up and it has a whole board.
+        machine, and beside GPUs that were given to one, only if some are up and it has a whole board. On a node with a
+        single GPU they count only if some are up: its carrier may have none.
         """
         has: dict[tuple[str, str], int] = {}
         models = Counter(gpu.name for gpu in self._here.values())
+        is_alone = sum(not record.is_replaced for record in self.state.gpus.values()) == 1
         for uuid, gpu in self._here.items():
             product = product_of(gpu.name)
             if product is None:
@@ -268,7 +270,7 @@ class Inventory:
                 has[uuid, _PRODUCT + "generation"] = product.generation - gpu.pcie_own_generation
             up, is_own = gpu.links_up or {}, self._seen.is_virtual is False and not self._seen.is_handed_on
             is_whole = is_own or models[gpu.name] >= WHOLE_BOARD
-            if (up or (gpu.links_down and is_own)) and is_whole and "nvlink" not in self._asked():
+            if (up or (gpu.links_down and is_own and not is_alone)) and is_whole and "nvlink" not in self._asked():
                 links = self._expected.links[uuid].keys() | up.keys()
                 has[uuid, _PRODUCT + "nvlinks"] = product.nvlinks - len(links)
         return self._not_accepted({part: max(0, less) for part, less in has.items()})

@@ -12,6 +12,9 @@ from commwatch_exporters.snapshot import Block
 
 TEND_SECONDS = 5.0
 """Between two checks of which sources the node has; a reading of a shorter interval lives as long as one of this."""
+AGAIN_SECONDS = 25.0
+"""A collector that could not read something runs again after this time, where its interval is longer: one failed call
+is over, or has failed twice, before anything is said of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,8 @@ class Collector:
     quick_runs: int = 0
     failing: frozenset[Absence] = frozenset()
     """The failures of the last run; a change of them is logged."""
+    is_asked_again: bool = False
+    """Whether the last run failed so that it is to run again soon."""
     duration: float = 0.0
     """Seconds that the last run took."""
     last_success: float | None = None
@@ -124,8 +129,14 @@ class Collector:
 
     @property
     def current_interval(self) -> float:
-        """Seconds between two runs now."""
+        """Seconds between two runs that fail in nothing."""
         return self.interval * self.spread * self.stretch
+
+    @property
+    def due_after(self) -> float:
+        """Seconds from the last run to the next."""
+        interval = min(self.interval, AGAIN_SECONDS) if self.is_asked_again else self.interval
+        return interval * self.spread * self.stretch
 
     @property
     def lifetime(self) -> float:

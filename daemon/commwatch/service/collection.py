@@ -204,7 +204,7 @@ class Collection:
         if collector.state == earlier:
             return
         if collector.state == "runs":
-            self._order(collector, collector.current_interval)
+            self._order(collector, collector.due_after)
             return
         if earlier == "runs":
             self._order(collector, 0.0)
@@ -244,6 +244,7 @@ class Collection:
             self._spread(collector, len(collected.devices_read - {""}))
         if collector.nothing is None:
             self._adapt(collector, collected.duration)
+            self._ask_again(collector, collected)
         self._follow(collector, collected)
         return Outcome(collector, collected, time.monotonic())
 
@@ -343,7 +344,7 @@ class Collection:
         spread = max(1, math.ceil(devices / collector.devices_per_interval))
         if spread != collector.spread:
             collector.spread = spread
-            self._order(collector, collector.current_interval)
+            self._order(collector, collector.due_after)
 
     def _adapt(self, collector: Collector, duration: float) -> None:
         """Run half as often what takes too long, and as often as before once it is quick again."""
@@ -363,12 +364,22 @@ class Collection:
     def _set_stretch(self, collector: Collector, stretch: int) -> None:
         collector.stretch = stretch
         collector.slow_runs = collector.quick_runs = 0
-        self._order(collector, collector.current_interval)
+        self._order(collector, collector.due_after)
+
+    def _ask_again(self, collector: Collector, collected: Collected) -> None:
+        """Have a collector that could not read something run again soon, and at its interval once it can.
+
+        A driver that cannot be opened and a process without an answer are tried again by their reader.
+        """
+        failures = [one for one in collected.absences if one.reason not in WORKER_REASONS]
+        before, collector.is_asked_again = collector.due_after, bool(failures) and collected.unavailable is None
+        if collector.due_after != before:
+            self._order(collector, collector.due_after)
 
     def _forget_run(self, collector: Collector) -> None:
         """Say nothing of the last run of a collector that does not run now."""
         collector.failing = frozenset()
-        collector.attempted = False
+        collector.is_asked_again = collector.attempted = False
         collector.last_reading = None
         self.available.pop(collector.source, None)
 

@@ -28,7 +28,6 @@ from commwatch.findings.score.records import Score
 from commwatch.findings.score.score import readings_of, score_of
 from commwatch.findings.verdict import UnreadSource, verdict_of
 from commwatch.jobs.evidence import JobEvidence
-from commwatch.node.run import TEND_SECONDS
 from commwatch.node.store import Store
 from commwatch.service.collection import Collection
 from commwatch.service.instruments import Instruments
@@ -44,7 +43,7 @@ NAMED_MAX: Final = 200
 LOGGED_PER_LOOK: Final = 50
 PART_UNREAD_SECONDS: Final = 30.0
 """Part of a device that has failed for as long is not known: two intervals of most collectors, and 5 s more, without a
-reading. A collector that runs less often must have failed twice."""
+reading; one that runs less often has failed twice by then."""
 NO_LONGER_MEASURED: Final = "no longer measured"
 
 Reading: TypeAlias = "tuple[str, tuple[str, ...], Value]"
@@ -264,16 +263,9 @@ class Judge:
             if one.code == "gpu_not_answering":
                 # Its first call is late by a second at least when that is seen.
                 yield UnreadSource(one.component.words, max(1.0, seconds), "it does not answer")
-            elif one.code == "device_unread" and seconds >= self._part_unread_after(one.match):
+            elif one.code == "device_unread" and seconds >= PART_UNREAD_SECONDS:
                 why = "; ".join(map(format_evidence, one.match.evidence))
                 yield UnreadSource(f"part of {one.component.words}", seconds, why, lists_parts=False)
-
-    def _part_unread_after(self, match: Match) -> float:
-        """Seconds since the first failure, of ``device_unread``, whose evidence names the collectors that fail."""
-        failing = {name for evidence in match.evidence for name in str(evidence.value).split(", ")}
-        # An earlier daemon may have had other collectors.
-        intervals = [one.current_interval for name, one in self._collection.collectors.items() if name in failing]
-        return max(PART_UNREAD_SECONDS, min(intervals, default=0.0) + TEND_SECONDS)
 
     def document(self, about: About) -> FindingsDocument:
         """The open findings, with the verdict.

@@ -111,11 +111,11 @@ class Pipeline:
             silent,
             UnreadDevices(store, parts),
             self.inventory,
+            self.hardware,
             LinksDown(store, parts, self.link_flaps, thresholds.link_flaps_per_hour, window),
             RecentErrors(
                 store, window, {(one, labels): last for one in METRICS for labels, last in kept.history.last(one)}
             ),
-            self.hardware,
             self.job_logs,
             JobInspector(store, procfs),
             self.flight_recorder,

@@ -46,6 +46,8 @@ ROWS: tuple[Metric, ...] = (
     info("pcie_device_info", "device role parent numa_node vendor_id device_id",
          "PCIe device on a communication path: gpu, nic, nvswitch or a bridge above one.",
          "sysfs /sys/bus/pci/devices/*/{class,vendor,device,numa_node}"),
+    gauge("pcie_adapter_unbound", "device", "1: it has no driver, and a like adapter has.",
+          "sysfs driver; only while so"),
     gauge("pcie_device_link_generation", "device", "Current PCIe generation of the device.",
           "sysfs current_link_speed"),
     gauge("pcie_device_link_generation_max", "device", "Highest PCIe generation of the device.",

@@ -235,6 +235,7 @@ class PcieDevice(Part):
     generation_max = Number("pcie_device_link_generation_max")
     width_lanes = Number("pcie_device_link_width_lanes")
     width_max_lanes = Number("pcie_device_link_width_max_lanes")
+    adapter_unbound = Number("pcie_adapter_unbound")
     degraded = Keyed("pcie_device_link_degraded")
     aer_errors = Keyed("pcie_aer_errors_total")
     aer_root_port_errors = Keyed("pcie_aer_root_port_errors_total")

@@ -1,4 +1,4 @@
-"""Network adapters: what their drivers wrote into the kernel log, by how grave it is."""
+"""Network adapters: those without a driver, and what drivers wrote into the kernel log, by how grave it is."""
 
 from __future__ import annotations
 
@@ -67,3 +67,14 @@ def test_what_is_not_known_or_not_read_is_no_finding() -> None:
     """An event of a later version, the rest of too many, and no series at all."""
     assert seen_by("adapter_failed", facts_of(logged("other", 1.0), {10.0: OTHER})) == []
     assert seen_by("adapter_failed", facts_of({})) == []
+
+
+@in_one_pass("flag, found", [(1.0, [ADDRESS]), (0.0, []), (None, [])])
+def test_an_adapter_without_a_driver_is_named_by_its_address(flag: float | None, found: list[str]) -> None:
+    """The source says so only where a like adapter has a driver."""
+    info = {(ADDRESS, "nic", "0000:85:00.0", "0", "0x15b3", "0x1021"): 1.0}
+    page: Numbers = {} if flag is None else {"commwatch_pcie_adapter_unbound": {(ADDRESS,): flag}}
+    page = {"commwatch_pcie_device_info": info, **page}
+
+    assert [one.component.key for one in seen_by("adapter_without_driver", facts_of(page))] == found
+    assert CODES["adapter_without_driver"].severity == "warning"

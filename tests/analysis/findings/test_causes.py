@@ -23,11 +23,12 @@ from commwatch.findings.explanations import EXPLANATIONS, Explanation, Explanati
 from commwatch.findings.finding import SEVERITIES, Component, ComponentKind, Evidence, Finding
 from commwatch.findings.measured import Measured
 from commwatch.findings.register import Incident
+from commwatch.findings.rules.gpu_ways import by_nvlink
 from commwatch.node.down_links import ALL_GPUS_FROM
 from support.findings import incident
 from support.passes import in_one_pass
 
-GPU, OTHER, SWITCH = "0000:17:00.0", "0000:18:00.0", "0000:16:00.0"
+GPU, OTHER, THIRD, SWITCH = "0000:17:00.0", "0000:18:00.0", "0000:19:00.0", "0000:16:00.0"
 START = 1_700_000_000.0
 PEERS = "peers"
 """Part of all traffic among GPUs."""
@@ -160,6 +161,31 @@ def test_the_driver_refuses_a_gpu_that_has_not_joined_the_fabric() -> None:
     found = told_of("probe_bandwidth_low", join([*faults, probe(f"{GPU}/nvlink")]))
 
     assert causes(found) == ["fabric_not_joined", "nvlink_p2p_refused"]
+
+
+@in_one_pass(
+    "symptom, is_explained",
+    [
+        (finding("pair_slow", Component("pair", "", "", frozenset({by_nvlink(GPU), by_nvlink(OTHER), PEERS}))), True),
+        (finding("pair_slow", Component("pair", "", "", frozenset({by_nvlink(GPU), by_nvlink(THIRD), PEERS}))), False),
+        (probe(by_nvlink(GPU), by_nvlink(OTHER), by_nvlink(THIRD)), True),
+        (probe(by_nvlink(GPU), by_nvlink(THIRD)), False),
+    ],
+)
+def test_a_refused_pair_explains_what_both_of_its_gpus_take_part_in(symptom: Incident, is_explained: bool) -> None:
+    pair = finding("nvlink_p2p_refused", Component("pair", f"{GPU}-{OTHER}", "", frozenset({GPU, OTHER})))
+
+    assert causes(told_of(symptom.code, join([pair, symptom]))) == ["nvlink_p2p_refused"] * is_explained
+
+
+def test_a_refused_pair_that_the_matrix_shows_to_be_quick_explains_nothing() -> None:
+    pair = finding("nvlink_p2p_refused", Component("pair", f"{GPU}-{OTHER}", "", frozenset({GPU, OTHER})))
+    way = frozenset({by_nvlink(GPU), by_nvlink(OTHER)})
+    symptom = changed(probe(*way, PEERS), evidence=(Evidence("bandwidth", 0.4, "ratio"),))
+    quick = Measured("pair", way, way, 1.0, START + 10.0)
+
+    found = told_of(symptom.code, join([pair, symptom], measured=[quick]))
+    assert (causes(found), beside(found)) == ([], [])
 
 
 def test_one_fault_stands_under_each_symptom() -> None:

@@ -119,27 +119,39 @@ def test_refused_pairs_are_laid_to_the_gpu_that_they_share() -> None:
     assert [one.value for one in match.evidence] == [3, "not supported"]
 
 
-def test_every_refused_pair_is_accounted_for() -> None:
-    """Two pairs without a common GPU are two findings."""
-    assert [one.component.key for one in seen_by("nvlink_p2p_refused", facts_of(refused((0, 1), (2, 3))))] == [
-        ADDRESSES[0],
-        ADDRESSES[2],
-    ]
+def pair(one: int, other: int) -> str:
+    return f"pair/{ADDRESSES[one]}-{ADDRESSES[other]}"
 
 
-def test_gpus_that_refuse_alike_are_found_alike() -> None:
-    """Two GPUs that reach none of the others: each with all of them, the pair that they share counts for both."""
-    found = seen_by("nvlink_p2p_refused", facts_of(refused((0, 1), (0, 2), (0, 3), (1, 2), (1, 3))))
-
-    assert [(one.component.key, one.evidence[0].value) for one in found] == [(ADDRESSES[0], 3), (ADDRESSES[1], 3)]
+def gpu(number: int) -> str:
+    return f"gpu/{ADDRESSES[number]}"
 
 
-def test_a_node_of_which_every_pair_is_refused_is_one_finding() -> None:
-    """No GPU differs from the others, so that none is named."""
-    [match] = seen_by("nvlink_p2p_refused", facts_of(refused(*combinations(range(4), 2))))
+@in_one_pass(
+    "pairs, found",
+    [
+        ([(0, 1)], {pair(0, 1): None}),
+        ([(1, 3)], {pair(1, 3): None}),
+        ([(0, 1), (2, 3)], {pair(0, 1): None, pair(2, 3): None}),
+        ([(0, 1), (0, 2)], {gpu(0): 2}),
+        ([(0, 1), (0, 2), (0, 3), (1, 2)], {gpu(0): 3, pair(1, 2): None}),
+        ([(0, 1), (0, 2), (0, 3), (1, 2), (1, 3)], {gpu(0): 3, gpu(1): 3}),
+        ([(0, 1), (0, 2), (1, 2)], {gpu(0): 2, gpu(1): 2, gpu(2): 2}),
+        ([(0, 2), (0, 3), (1, 2), (1, 3)], {"node": 4}),
+        ([*combinations(range(4), 2)], {"node": 6}),
+    ],
+)
+def test_refused_pairs_are_laid_to_no_gpu_that_is_no_worse_than_the_other(
+    pairs: list[tuple[int, int]], found: dict[str, int | None]
+) -> None:
+    """A single pair is named itself, GPUs that are refused alike are found alike, and a fabric in halves is the node's:
+    each with the number of its refused pairs."""
+    seen = seen_by("nvlink_p2p_refused", facts_of(refused(*pairs)))
 
-    assert (match.component.identity, match.component.parts) == ("node", frozenset(ADDRESSES[:4]))
-    assert [one.value for one in match.evidence] == [6, "not supported"]
+    counts = {one.component.identity: [each.value for each in one.evidence] for one in seen}
+    assert counts == {
+        name: ["not supported"] if count is None else [count, "not supported"] for name, count in found.items()
+    }
 
 
 def test_pairs_that_are_not_wired_to_a_switch_may_refuse() -> None:

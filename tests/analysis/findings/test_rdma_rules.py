@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Evidence
 from support.facts import Numbers, codes_by, codes_of, facts_of, is_judged, seen_by
 from support.machines import merged
@@ -31,6 +32,11 @@ def port(
     if state is not None:
         found[STATE] = {PORT: state}
     return {**found, **({EXPECTED: {PORT: 1.0}} if is_expected else {})}
+
+
+def another(state: float) -> Numbers:
+    """A second one, which was never active where it is not."""
+    return {INFO: {(*OTHER, "InfiniBand", "", "", "", "MT4129", "0000:19:00.0", ""): 1.0}, STATE: {OTHER: state}}
 
 
 @in_one_pass(
@@ -61,6 +67,28 @@ def test_ports_that_are_active_or_without_a_cable_or_not_read_are_not_down() -> 
     assert seen_by("rdma_port_down", facts_of(port(1.0, is_expected=False))) == []
     assert seen_by("rdma_port_down", facts_of(port(None))) == []
     assert seen_by("rdma_port_down", facts_of({})) == []
+
+
+@in_one_pass(
+    "ports, named",
+    [
+        ([port(1.0, 2.0, is_expected=False)], "1 of 1 RDMA ports"),
+        ([port(1.0, 3.0, is_expected=False, layer="Ethernet")], "1 of 1 RDMA ports"),
+        ([port(1.0, is_expected=False), another(4.0)], "1 of 2 RDMA ports"),
+        ([port(1.0, is_expected=False), another(1.0)], "2 of 2 RDMA ports"),
+        ([port(4.0, is_expected=False)], ""),
+        ([port(1.0)], ""),  # it was active: it is down
+        ([port(2.0, is_expected=False)], ""),  # it waits for a subnet manager
+        ([port(None, is_expected=False)], ""),
+        ([{}], ""),
+    ],
+)
+def test_ports_that_were_never_active_are_one_piece_of_information(ports: list[Numbers], named: str) -> None:
+    """They may well have no cable: nobody is paged, and every view says the same of them."""
+    found = seen_by("rdma_never_up", facts_of(merged(*ports)))
+
+    assert [one.component.name for one in found] == [named] * bool(named)
+    assert CODES["rdma_never_up"].severity == "info"
 
 
 def test_a_port_stands_on_its_function_and_its_interface() -> None:

@@ -1,4 +1,4 @@
-"""Network adapters: what their drivers wrote into the kernel log within the last hour."""
+"""Network adapters: those without a driver, and what drivers wrote into the kernel log within the last hour."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import adapter_of
 from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, HOUR, FindingCode, Rule, RuleSet
 from commwatch.sources.adapter_lines import ADAPTER_EVENTS, Gravity
-from commwatch_exporters.node.model import Adapter
+from commwatch_exporters.node.model import Adapter, PcieDevice
 
 _CODES: Mapping[Gravity, str] = {
     "critical": "adapter_failed",
     "warning": "adapter_troubled",
     "info": "adapter_noted",
 }
+
+
+_UNBOUND_FOR = 60.0
+"""Seconds: a driver that is loaded again, or an adapter that restarts, is done before."""
 
 
 def of_gravity(gravity: Gravity) -> tuple[str, ...]:
@@ -33,6 +37,14 @@ def events(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             evidence_of.setdefault((_CODES[event.gravity], adapter_of(adapter)), []).append(evidence)
     for (code, component), evidences in evidence_of.items():
         yield Match(code, component, tuple(evidences))
+
+
+def without_driver(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
+    """Adapters that their driver did not start, while it serves a like one."""
+    for device, _ in facts.each(PcieDevice.info):
+        if device.adapter_unbound == 1:
+            adapter = facts.node.part(Adapter, device.address)
+            yield Match("adapter_without_driver", adapter_of(adapter), (Evidence("kernel driver", "none is bound"),))
 
 
 ADAPTERS = RuleSet(
@@ -74,8 +86,23 @@ ADAPTERS = RuleSet(
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
+        FindingCode(
+            name="adapter_without_driver",
+            title="Network adapter has no driver",
+            severity="warning",
+            role="fault",
+            meaning="The adapter is on the PCI bus without a kernel driver, while a like one of the node has it. Its "
+            "ports are missing.",
+            next_step="See why the driver did not start (journalctl -k -g ADDRESS); power cycle the node, then swap "
+            "the adapter. On purpose: set its driver_override.",
+            alert="CommwatchAdapterWithoutDriver",
+            opens_after=_UNBOUND_FOR,
+        ),
     ),
-    rules=(Rule(events, tuple(_CODES.values()), reads=(Adapter.events,)),),
+    rules=(
+        Rule(events, tuple(_CODES.values()), reads=(Adapter.events,)),
+        Rule(without_driver, ("adapter_without_driver",), reads=(PcieDevice.adapter_unbound, PcieDevice.info)),
+    ),
     windows={Adapter.events: HOUR},
     events=frozenset({Adapter.events}),
 )

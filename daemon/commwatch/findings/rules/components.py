@@ -14,6 +14,13 @@ def gpu_of(gpu: Gpu) -> Component:
     return Component("gpu", address, f"GPU{index}" if index else "", frozenset({address}))
 
 
+def pair_of(first: Gpu, second: Gpu) -> Component:
+    """Two GPUs, whichever of them is named first."""
+    ends = sorted((first, second), key=lambda gpu: gpu.address)
+    addresses = [gpu.address for gpu in ends]
+    return Component("pair", "-".join(addresses), "-".join(f"GPU{gpu.index}" for gpu in ends), frozenset(addresses))
+
+
 def nvlink_of(link: NvLink) -> Component:
     address, number = link.address, link.number
     return Component("nvlink", f"{address}/{number}", f"GPU{link.index} link {number}", frozenset({address}))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from math import comb
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Evidence, Match
-from commwatch.findings.rules.components import gpu_of, service_of
+from commwatch.findings.rules.components import gpu_of, pair_of, service_of
 from commwatch.findings.rules.nvlink import of_all_gpus
 from commwatch.findings.rules.rule_set import FindingCode, Rule, RuleSet
-from commwatch.node.down_links import ALL_GPUS_FROM
 from commwatch_exporters.node.model import Gpu, PeerAccess, Service
 from commwatch_exporters.state_words import FABRIC_CONFIGURATIONS, FABRIC_HEALTH, FABRIC_STATES, P2P_STATES, word_of
 
@@ -106,8 +105,8 @@ def services(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 def unreachable(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """GPUs of one NVSwitch fabric that the driver does not let talk over NVLink although their links are there.
 
-    GPUs that are split by MIG have no such status. Refused pairs are laid to the fewest GPUs that account for all, and
-    to the node where every pair is refused.
+    GPUs that are split by MIG have no such status. Refused pairs are laid to the GPUs with most of them, to the node
+    where all GPUs have as many, and a single pair to itself: which of its GPUs is at fault is not known.
     """
     wired = {gpu for gpu, links in facts.each(Gpu.nvlink_switch_links) if links}
     refused: dict[frozenset[Gpu], str] = {}
@@ -116,24 +115,29 @@ def unreachable(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             pair = frozenset((access.gpu, access.peer))
             if pair <= wired:
                 refused[pair] = word_of(P2P_STATES, status)
-    if len(wired) >= ALL_GPUS_FROM and len(refused) == comb(len(wired), 2):
-        evidence = (
-            Evidence("pairs of GPUs that do not reach each other over NVLink", len(refused)),
-            Evidence("the driver's reason", ", ".join(sorted(set(refused.values())))),
-        )
-        yield Match("nvlink_p2p_refused", of_all_gpus("", frozenset(gpu.address for gpu in wired)), evidence)
-        return
     unexplained = set(refused)
     while unexplained:
-        touched = sorted({gpu for pair in unexplained for gpu in pair}, key=lambda gpu: gpu.address)
-        culprit = max(touched, key=lambda gpu: sum(gpu in pair for pair in unexplained))
-        unexplained = {pair for pair in unexplained if culprit not in pair}
-        reasons = [why for pair, why in refused.items() if culprit in pair]
-        evidence = (
-            Evidence("GPUs that it does not reach over NVLink", len(reasons)),
-            Evidence("the driver's reason", ", ".join(sorted(set(reasons)))),
-        )
-        yield Match("nvlink_p2p_refused", gpu_of(culprit), evidence)
+        counts = Counter(gpu for pair in unexplained for gpu in pair)
+        most = max(counts.values())
+        culprits = {gpu for gpu, count in counts.items() if count == most}
+        if most == 1:
+            for pair in unexplained:
+                yield Match("nvlink_p2p_refused", pair_of(*pair), (_reasons(refused, [pair]),))
+            return
+        if culprits == wired:
+            every = of_all_gpus("", frozenset(gpu.address for gpu in wired))
+            evidence = Evidence("pairs of GPUs that do not reach each other over NVLink", len(refused))
+            yield Match("nvlink_p2p_refused", every, (evidence, _reasons(refused, refused)))
+            return
+        for culprit in culprits:
+            pairs = [pair for pair in refused if culprit in pair]
+            evidence = Evidence("GPUs that it does not reach over NVLink", len(pairs))
+            yield Match("nvlink_p2p_refused", gpu_of(culprit), (evidence, _reasons(refused, pairs)))
+            unexplained.difference_update(pairs)
+
+
+def _reasons(refused: Mapping[frozenset[Gpu], str], pairs: Iterable[frozenset[Gpu]]) -> Evidence:
+    return Evidence("the driver's reason", ", ".join(sorted({refused[pair] for pair in pairs})))
 
 
 FABRIC = RuleSet(

@@ -30,11 +30,12 @@ QUANTITIES: Mapping[str, Quantity] = {
     "nvlink": "nvlinks",
     "pcie_lane": "pcie_lanes",
     "rdma_port": "rdma_port_count",
+    "rdma_links": "rdma_port_state",
     "nvlinks": "nvlinks",
     "lanes": "pcie_lanes",
     "generation": "pcie_generation",
 }
-"""Subject of a finding of the whole node, by the key of its component: a kind of parts, or an aspect of GPUs."""
+"""Subject of a finding of the whole node, by the key of its component: a kind of parts, or an aspect of them."""
 BY_CONFIGURATION = "expected by the configuration"
 """Evidence of parts for which no known board asks, so that the configuration itself may be wrong."""
 

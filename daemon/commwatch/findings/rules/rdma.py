@@ -24,6 +24,8 @@ _NOT_SET_UP_FOR = 120.0
 """Seconds, as ``rdma_port_not_set_up_for_seconds``: a subnet manager that starts, or takes over, is done before."""
 _STABLE = "the fastest that was stable here, or that its equals have"
 
+_NEVER_UP_FOR = 600.0
+"""Seconds: ports that come up after the boot have done so."""
 _DOWN_FOR = 60.0
 """Seconds: a switch that is restarted, or a link that trains, is back before."""
 
@@ -57,6 +59,21 @@ def not_set_up(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
         if port.expected != 1 and is_not_set_up(port):  # one that was active is down, which says more
             evidence = (Evidence("state", word_of(RDMA_STATES, state)), Evidence("physical state", "link up"))
             yield Match("rdma_port_not_set_up", port_of(port), evidence, _NOT_SET_UP)
+
+
+def never_up(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
+    """Ports that no reading of this boot has shown active, all as one. Many nodes have ports without a cable."""
+    ports = [port for port, _ in facts.each(RdmaPort.state)]
+    dark = [
+        port_of(port)
+        for port in ports
+        if port.state != RDMA_ACTIVE and port.expected != 1 and not is_not_set_up(port)
+    ]  # fmt: skip
+    if dark:
+        parts = frozenset().union(*(port.parts for port in dark))
+        component = Component("node", "rdma_links", f"{len(dark)} of {len(ports)} RDMA ports", parts)
+        evidence = Evidence("ports that have not been active", ", ".join(port.name for port in dark))
+        yield Match("rdma_never_up", component, (evidence,))
 
 
 def missing(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
@@ -120,6 +137,16 @@ RDMA_PORTS = RuleSet(
             opens_after=_NOT_SET_UP_FOR,
         ),
         FindingCode(
+            name="rdma_never_up",
+            title="RDMA ports have never been up",
+            severity="info",
+            role="state",
+            quantities=("rdma_port_state",),
+            meaning="Not active since the boot: no cable, not needed, or down before commwatch was there.",
+            next_step="Needed: check cables and switch; set inventory.expected.",
+            opens_after=_NEVER_UP_FOR,
+        ),
+        FindingCode(
             name="rdma_port_missing",
             title="RDMA port is gone",
             severity="warning",
@@ -155,6 +182,11 @@ RDMA_PORTS = RuleSet(
         Rule(
             not_set_up,
             ("rdma_port_not_set_up",),
+            reads=(RdmaPort.state, RdmaPort.physical_state, RdmaPort.info, RdmaPort.expected),
+        ),
+        Rule(
+            never_up,
+            ("rdma_never_up",),
             reads=(RdmaPort.state, RdmaPort.physical_state, RdmaPort.info, RdmaPort.expected),
         ),
         Rule(missing, ("rdma_port_missing",), reads=(RdmaPort.expected, RdmaPort.info, RdmaPort.state, *ALL_READ)),

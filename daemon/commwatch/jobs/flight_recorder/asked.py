@@ -5,19 +5,17 @@ from __future__ import annotations
 import os.path
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from commwatch.jobs import in_child
 from commwatch.jobs.evidence import JobEvidence, SuspectedJob, first_gpu
-from commwatch.jobs.flight_recorder.files import DumpFile, find_all
+from commwatch.jobs.flight_recorder.files import DumpFile
 from commwatch.jobs.flight_recorder.reading import read_dumps
 from commwatch.jobs.flight_recorder.report import JobVerdict, is_of_pause, shortened, word_on
 from commwatch.jobs.flight_recorder.verdict import judge
 from commwatch.jobs.ranks import RANKS_MAX, RankSample, read_rank
 from commwatch.jobs.settings.facts import ProcessSettings
-from commwatch.jobs.settings.process_environment import read_process_settings
-from commwatch.jobs.settings.variables import known_variables
 from commwatch.sources import files
 
 MOST_DUMPS: Final = 256
@@ -48,10 +46,13 @@ class Dumps:
         self._clock = clock
 
     def __call__(self, jobs: Sequence[SuspectedJob]) -> dict[str, JobEvidence]:
-        """Read the dumps in child processes, and judge them."""
+        """Read the dumps in child processes, and judge them; say so where they cannot be read."""
         asked, until = self._clock(), time.monotonic() + MOST_SECONDS
-        processes = {first_gpu(job): self._processes(job) for job in jobs}
-        elsewhere = {one.dumps for one in self._read(pid for pid in self._others[:RANKS_MAX] if self._alive(pid))}
+        try:
+            processes = {first_gpu(job): self._processes(job) for job in jobs}
+            elsewhere = {one.dumps for one in self._read(pid for pid in self._others[:RANKS_MAX] if self._alive(pid))}
+        except OSError as error:
+            return {key: _unread(error) for key in map(first_gpu, jobs) if key not in self._known}
         found = {}
         for job in jobs:
             key = first_gpu(job)
@@ -61,7 +62,11 @@ class Dumps:
             is_one = len({one.dumps for one in own}) == 1 or all(one.job for one in own)
             if not own or not is_one or key in self._known:
                 continue
-            if (word := self._word_on(job, own, asked, until)) is not None:
+            try:
+                word = self._word_on(job, own, asked, until)
+            except OSError as error:
+                word = _unread(error)
+            if word is not None:
                 found[key] = word
         return found
 
@@ -79,7 +84,7 @@ class Dumps:
 
     def _read(self, pids: Iterable[int]) -> tuple[ProcessSettings, ...]:
         """What the environments of processes say."""
-        return read_process_settings(pids, known_variables(), self._procfs).processes
+        return in_child.ask(in_child.Task(str(self._procfs), tuple(pids))).settings
 
     def _word_on(
         self, job: SuspectedJob, own: Sequence[ProcessSettings], asked: float, until: float
@@ -87,10 +92,7 @@ class Dumps:
         dumps = self._files(own)
         if not 0 < len(dumps) <= MOST_DUMPS:
             return None
-        try:
-            verdicts = judge(read_dumps(dumps, until - time.monotonic())[0]).verdicts
-        except OSError:  # no process can be started, or not all are read in time
-            return None
+        verdicts = judge(read_dumps(dumps, until - time.monotonic())[0]).verdicts
         taken = max(one.written for one in dumps)
         for verdict in verdicts:
             one = JobVerdict(dumps[0].owner, dumps[0].series, taken, shortened(verdict))
@@ -99,16 +101,22 @@ class Dumps:
         return None
 
     def _files(self, own: Sequence[ProcessSettings]) -> list[DumpFile]:
-        """Those of the processes' user whose folder is the same one here as it is for them."""
+        """Those of the processes' user whose folder is the same one here as it is for them.
+
+        Raises:
+            OSError: they cannot be read.
+        """
         users = {self._user(one.pid) for one in own if one.pid is not None}
-        found: dict[str, DumpFile] = {}
         # Not by a pattern: in a folder of all, anybody may make any number of folders that it fits.
-        for folder in {os.path.dirname(one.dump_path) for one in own}:
-            with suppress(OSError):  # a folder that is not here holds no dump
-                found |= {one.path: one for one in find_all([folder])[0]}
+        folders = {os.path.dirname(one.dump_path) for one in own}
         series = {one.dumps for one in own}
-        return [one for one in found.values() if one.series in series and {one.owner} == users]
+        found = in_child.ask(in_child.Task(folders=tuple(folders))).dumps
+        return [one for one in found if one.series in series and {one.owner} == users]
 
     def _user(self, pid: int) -> int | None:
         users = files.parse_users(files.read_if_there(f"{self._procfs}/{pid}/status"))
         return None if users is None else users.real
+
+
+def _unread(error: OSError) -> JobEvidence:
+    return JobEvidence("flight_recorder", f"Flight Recorder: the dumps of the job were not read ({error.strerror})")

@@ -9,6 +9,7 @@ import select
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final, cast
 
@@ -27,6 +28,8 @@ MOST_CPU_SECONDS: Final = 10
 """For one dump."""
 MOST_SECONDS: Final = 60.0
 """For one dump: a file server may be gone."""
+_GONE_SECONDS: Final = 0.5
+"""Time that a killed child has to disappear."""
 _LARGEST_ANSWER: Final = 2 * MOST_BYTES
 _LENGTH_BYTES: Final = 4
 _PROCESS: Final = "pid:"
@@ -132,7 +135,7 @@ def _ask(names: Sequence[str], procfs: Path, *, is_whole: bool, seconds: float =
     Raises:
         TimeoutError: not all came in time.
     """
-    from commwatch.children import NOTHING, PIPE, clean_environment, own_module, start
+    from commwatch.children import NOTHING, PIPE, StillRuns, clean_environment, own_module, start
 
     place, until = 0, time.monotonic() + seconds
     while place < len(names):
@@ -147,7 +150,7 @@ def _ask(names: Sequence[str], procfs: Path, *, is_whole: bool, seconds: float =
                 end = min(time.monotonic() + MOST_SECONDS, until)
                 frame = _frame(cast("IO[bytes]", child.stdout).fileno(), end)
                 if time.monotonic() >= until:
-                    raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+                    raise TimeoutError(errno.ETIMEDOUT, "not all of them came in time")
                 place += 1
                 if frame is None:
                     yield _Answer(f"reading it takes more than {MOST_CPU_SECONDS} s or {MOST_MEMORY >> 20} MiB")
@@ -155,7 +158,8 @@ def _ask(names: Sequence[str], procfs: Path, *, is_whole: bool, seconds: float =
                 yield msgspec.msgpack.decode(frame, type=_Answer)
         finally:
             child.kill()
-            child.wait()
+            with suppress(StillRuns):  # what sits in the kernel, as for a file server that is gone, is left behind
+                child.wait(_GONE_SECONDS)
             cast("IO[bytes]", child.stdout).close()
 
 

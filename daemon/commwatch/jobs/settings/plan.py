@@ -15,7 +15,6 @@ from commwatch.node.run import Collected, Outcome
 from commwatch.node.store import Store
 from commwatch.node.topology.nvlink import stored_driver
 from commwatch.node.tracker import Tracker
-from commwatch.readings import WORKER_REASONS
 from commwatch_exporters.snapshot import Block, Layout
 
 log = structlog.get_logger("commwatch.job_settings")
@@ -110,7 +109,7 @@ class JobSettings(Tracker):
             self._keep(outcome.collected.audit)
         elif outcome.collector.name == SOURCE:
             # A process that hangs ends the audit of all; the next one leaves it out, and need not wait for its turn.
-            if any(absence.reason in WORKER_REASONS for absence in outcome.collected.absences):
+            if outcome.collected.absences:
                 self._ask()
         elif outcome.collector.name == PROCESS_COLLECTOR:
             self.look()

@@ -20,7 +20,7 @@ Kind: TypeAlias = Literal[
 ]
 """How a value is read; empty where that is not documented."""
 
-Version: TypeAlias = "tuple[int, ...]"
+Version: TypeAlias = tuple[int, ...]
 """``(2, 27, 3)``."""
 
 

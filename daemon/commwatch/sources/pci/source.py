@@ -30,6 +30,8 @@ _FIXED_FILES: Final = ("vendor", "device", "numa_node", "max_link_speed", "max_l
 _MAXIMA: Final = 3
 """From this place on ``_FIXED_FILES`` are of the link."""
 _LINK_FILES: Final = ("current_link_speed", "current_link_width", *_FIXED_FILES[_MAXIMA:])
+_HANDING_ON: Final = ("vfio", "stub", "pciback")
+"""Parts of the names of drivers that hold a device for a virtual machine."""
 _AER_FILES: Final = (*DEVICE_FILES.values(), *ROOT_PORT_FILES.values())
 
 
@@ -105,13 +107,36 @@ class PciSource(Source):
     def _collect_links(self) -> Batch:
         batch = Batch(absences=list(self._absences))
         has_file = [False] * len(_LINK_FILES)
+        unbound = self._unbound()
         for device in self._devices.values():
             self._report(device.address)
-            self._read_link(device, batch, has_file)
+            self._read_link(device, batch, has_file, is_unbound=device.address in unbound)
         if self._devices:
             states = [0 if has else 1 for has in has_file]
             batch.readings.append(DeviceReadings("", self._monotonic(), _LINK_STATES, states))
         return batch
+
+    def _unbound(self) -> frozenset[str]:
+        """Network adapters without a driver, where an adapter of the same vendor and device id has one of its own.
+
+        Those that are meant for the driver of a virtual machine are left out.
+        """
+        bound, without = set(), {}
+        for address, device in self._devices.items():
+            if device.facts.role == "nic":
+                base, kind = f"{self._root}/{address}", device.facts.contents[:2]
+                driver = files.link_name(f"{base}/driver")
+                if not driver and os.path.lexists(base):
+                    without[address] = kind
+                elif driver and not any(part in driver for part in _HANDING_ON):
+                    bound.add(kind)
+        return frozenset(
+            address
+            for address, kind in without.items()
+            if kind in bound
+            and files.parse_word(files.read_if_there(f"{self._root}/{address}/driver_override") or b"")
+            in ("", "(null)")
+        )
 
     def _collect_errors(self) -> Batch:
         batch = Batch()
@@ -223,7 +248,7 @@ class PciSource(Source):
             aer=AerDevice(base, address, role),
         )
 
-    def _read_link(self, device: _Device, batch: Batch, has_file: list[bool]) -> None:
+    def _read_link(self, device: _Device, batch: Batch, has_file: list[bool], *, is_unbound: bool) -> None:
         """Read the link of one device into the batch, and note which of ``_LINK_FILES`` it has."""
         now = self._monotonic()
         values: list[Value] = []
@@ -242,7 +267,9 @@ class PciSource(Source):
             has_file[position] |= is_there
         for position, content in enumerate(device.facts.contents[_MAXIMA:], 2):
             has_file[position] |= content is not None
-        batch.readings.append(DeviceReadings(device.address, now, device.series, [*values, *device.fixed]))
+        unbound: tuple[Series, ...] = (("commwatch_pcie_adapter_unbound", (device.address,)),) if is_unbound else ()
+        values = [*values, *device.fixed, *(1 for _ in unbound)]
+        batch.readings.append(DeviceReadings(device.address, now, device.series + unbound, values))
 
 
 def make_source(origin: Origin) -> PciSource:
