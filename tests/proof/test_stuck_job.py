@@ -38,6 +38,18 @@ def test_a_hang_is_found_and_what_looks_alike_is_not(
         assert [one.code for one in node.verdict.findings] == late
 
 
+def test_a_step_of_the_clock_neither_ends_nor_ages_a_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By an hour, ahead and back."""
+    with rehearsed("h100x8", tmp_path, monkeypatch, JOB + "- {fault: job_phase, phase: hang, at: 13m}\n") as node:
+        node.until_with_peaks(14)
+        for step, minutes in ((3600.0, 16), (-3600.0, 17.8)):
+            node.step_clock(step)
+            node.until_with_peaks(minutes)
+            assert {one.code for one in node.verdict.findings} == {"clock_stepped", "job_stuck_suspected"}
+        node.until_with_peaks(18.2)
+        assert {one.code for one in node.verdict.findings} == {"clock_stepped", "job_stuck"}
+
+
 RULES_EVERY = 10
 """Seconds between two evaluations of the rules."""
 RDMA_BEFORE = (
