@@ -144,8 +144,11 @@ def test_nothing_is_shown_of_other_traffic_or_without_a_reading(node: Node, othe
 def test_what_an_efa_adapter_answers_to_remote_reads_is_rdma(node: Node) -> None:
     """It counts that apart from what it sends."""
     for number in range(8):
-        answered: dict[Any, Value] = {("commwatch_rdma_read_response_bytes_total", ("efa_0", "1")): number * STEP * 1e9}
-        node.store.put("rdma", "efa_0", block(answered, node.now + STEP), 1e9)
+        moved: dict[Any, Value] = {
+            (f"commwatch_rdma_{way}_bytes_total", ("efa_0", "1")): number * STEP * rate
+            for way, rate in (("transmit", 0.0), ("read_response", 1e9))
+        }
+        node.store.put("rdma", "efa_0", block(moved, node.now + STEP), 1e9)
         node.read(STEP)
     assert not node.shown()
 
