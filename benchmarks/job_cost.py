@@ -1,9 +1,10 @@
 """CPU time and memory that running jobs cost: the daemon while none is suspected, and the reader of what they write.
 
 The job has eight ranks. The daemon's share is that of its trackers, at the shipped cadences of a simulated node on
-which nothing is suspected. The reader is a real process beside another one, asked without the waits between. Each rank
-writes, every 10 s, records of NCCL Inspector (v4.3, made here) and a Flight Recorder dump of 2,000 calls over its last
-one; the first dumps stand for a run, so that they are read.
+which nothing is suspected. The reader is a real process, asked without the waits between; its memory is that which it
+shares with no other, as the daemon has more such processes. Each rank writes, every 10 s, records of NCCL Inspector
+(v4.3, made here) and a Flight Recorder dump of 2,000 calls over its last one; the first dumps stand for a run, so that
+they are read.
 
 Example:
     python -m benchmarks.job_cost --dumps 60 --records 1024 --json
@@ -25,7 +26,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "daemon"), str(ROOT / "exporters")]
 
-from benchmarks.daemon import cpu_seconds, proportional_bytes  # noqa: E402 - as below
+from benchmarks.daemon import cpu_seconds  # noqa: E402 - as below
 from benchmarks.flight_recorder import calls  # noqa: E402 - as below
 
 from commwatch.config.settings import (  # noqa: E402 - as below
@@ -51,6 +52,8 @@ JOB = (
     "- {fault: nccl_setting, at: 0s, variable: WORLD_SIZE, value: 16}\n"
     "- {fault: job, at: 1m, nvlink_utilization: 0.3, rdma_utilization: 0.4}\n"
 )
+WINDOW_SECONDS = 60.0
+"""For which the reader keeps records; asked without waits it keeps those of all dumps."""
 WARM_UP_SECONDS = 720.0
 """After ten minutes of payload a job is judged."""
 
@@ -145,13 +148,17 @@ def of_the_daemon(seconds: float) -> dict[str, float]:
     return {"cpu_seconds_per_hour": account.seconds * HOUR / seconds, "processes_opened": account.opened}
 
 
+def own_bytes(pid: int) -> int:
+    """Memory that a process shares with no other one."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_"))
+
+
 async def _of_the_reader(ranks: Ranks, dumps: int) -> dict[str, float]:
     row = SOURCES[INSPECTOR].reader
     plan = WorkerPlan(row.name, (INSPECTOR, DUMPS), section_json(ranks.sources), confined=row.confined)
     reader = Reader(ReaderSettings(plan, 5, 10, bounds=row.bounds), Instruments())
-    beside = Reader(ReaderSettings(WorkerPlan("host", ("services",)), 5, 10), Instruments())
-    await beside.now("services")  # shares the memory of the interpreter, as the daemon's other readers do
-    used = 0.0
+    used, memory = 0.0, 0
     ranks.write()  # the files are there when it starts
     for _ in range(2):
         await reader.now(INSPECTOR)
@@ -164,11 +171,11 @@ async def _of_the_reader(ranks: Ranks, dumps: int) -> dict[str, float]:
         if number % 3:  # every 15 s
             await reader.now(DUMPS)
         used += cpu_seconds(pid) - began
+        if (number + 1) * EVERY == WINDOW_SECONDS:
+            memory = own_bytes(pid)
     block = read.blocks[""]
     skipped = block.get("commwatch_nccl_inspector_skipped_bytes_total") or 0
-    memory = proportional_bytes([pid])
     await reader.stop()
-    await beside.stop()
     return {
         "cpu_seconds_per_hour": used * HOUR / (dumps * EVERY), "memory_mebibytes": memory / 2**20,
         "skipped_bytes": skipped,
