@@ -141,6 +141,18 @@ def test_nothing_is_shown_of_other_traffic_or_without_a_reading(node: Node, othe
     assert not node.shown()
 
 
+def test_what_an_efa_adapter_answers_to_remote_reads_is_rdma(node: Node) -> None:
+    """It counts that apart from what it sends."""
+    for number in range(8):
+        moved: dict[Any, Value] = {
+            (f"commwatch_rdma_{way}_bytes_total", ("efa_0", "1")): number * STEP * rate
+            for way, rate in (("transmit", 0.0), ("read_response", 1e9))
+        }
+        node.store.put("rdma", "efa_0", block(moved, node.now + STEP), 1e9)
+        node.read(STEP)
+    assert not node.shown()
+
+
 def test_a_gap_and_a_counter_that_begins_again_are_no_traffic(node: Node) -> None:
     """The time begins again."""
     node.read(60)

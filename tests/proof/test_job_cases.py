@@ -87,7 +87,7 @@ CASES = {
     "8 symmetric hang": Case(HANGS, "symmetric", STUCK),
     "9 silent socket fallback": Case(
         FALLBACK, "", ("job_over_tcp",), cause="nccl_transport_fallback", job="", preset="h100x8ndr", log=LOG,
-        within=130.0,
+        within=120.0,
     ),
     "10 checkpoint of 20 min": Case(CHECKPOINT, minutes=34.0),
 }  # fmt: skip
@@ -207,6 +207,7 @@ def test_each_case_has_its_answer(name: str, tmp_path: Path, monkeypatch: pytest
     assert played.first is None or played.first <= case.within
     # The reading of that moment shows it.
     assert played.opened.get("rdma_port_down", PORT_DOWN) <= PORT_DOWN + 60
+    assert played.opened.get("job_over_tcp", BEGIN) <= BEGIN + 120
     assert case.unit in details
     assert bool(case.unit) == ("differs" in details)
     if case.kind:

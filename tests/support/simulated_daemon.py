@@ -491,15 +491,19 @@ class SimulatedDaemon:
     def step_to(self, seconds: float) -> None:
         """Let time pass until this number of seconds after the boot: what is due runs, and the rules look."""
         for moment in (seconds - SECOND_LOOK_SECONDS, seconds):
-            self.time = max(self.time, moment)
-            self._write_trees()
-            with capture_logs() as logged:
-                self.engine.collection.tend()
-                self._loop.run_until_complete(self._run_due())
-            self._note(logged)
+            self.read_to(moment)
         with capture_logs():
             self.engine.expire()
         self.look()
+
+    def read_to(self, seconds: float) -> None:
+        """Let time pass until this number of seconds after the boot: what is due runs."""
+        self.time = max(self.time, seconds)
+        self._write_trees()
+        with capture_logs() as logged:
+            self.engine.collection.tend()
+            self._loop.run_until_complete(self._run_due())
+        self._note(logged)
 
     async def _run_due(self) -> None:
         for reader in self.engine._readers.values():

@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from commwatch.config.thresholds import Thresholds
+from commwatch.jobs.payload import payload_of
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
 from commwatch.node.tracker import Tracker
 from commwatch.sources import files
-from commwatch_exporters.snapshot import Block, Series, Value
+from commwatch_exporters.snapshot import Series, Value
 from commwatch_exporters.state_words import RDMA_ACTIVE
 
 GROUP: Final = "job_over_tcp"
 _NETWORK, _RDMA, _GPU = "network", "rdma", "nvml_gpu"
 _SECONDS, _RATE = "commwatch_job_over_tcp_seconds", "commwatch_job_over_tcp_bytes_per_second"
-_RDMA_PAYLOAD: Final = tuple(f"_{way}_bytes_total" for way in ("transmit", "receive", "read", "write"))
 _ROUTE_BYTES: Final = 2**20
 _UP: Final = 0x1
 """Flag of a route that can be used, of ``linux/route.h``."""
@@ -158,7 +158,7 @@ class OverTcp(Tracker):
             for way in ("transmit", "receive")
         )
         ports = self._store.group(_RDMA).items()
-        rdma = [self._rate(f"rdma {device}", one.time, _payload(one)) for device, one in ports if device]
+        rdma = [self._rate(f"rdma {device}", one.time, payload_of(one)) for device, one in ports if device]
         sums = [_sum(one) for one in (transmit, receive, rdma)]
         if not interfaces or None in sums:
             return None
@@ -187,12 +187,6 @@ class OverTcp(Tracker):
             if use is not None and use > _IN_USE_RATIO:
                 found[labels] = frozenset(self._store.occupants.get(device, ()))
         return found
-
-
-def _payload(block: Block) -> Value:
-    """Bytes that a port or an adapter has moved; None where none of its counters was read."""
-    moved = [value for (metric, _), value in block.items() if metric.endswith(_RDMA_PAYLOAD)]
-    return None if not moved or None in moved else sum(one for one in moved if one is not None)
 
 
 def _sum(rates: list[float | None]) -> float | None:

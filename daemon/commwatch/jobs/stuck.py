@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.jobs.evidence import JobRank, SuspectedJob, has_arrived_alone
+from commwatch.jobs.payload import payload_of
 from commwatch.jobs.ranks import (
     RANKS_MAX,
     SAMPLES,
@@ -33,8 +34,6 @@ _IDENTITY: Final = "nvml_identity"
 _FAMILIES: Final = {"nvml_nvlink": "nvlink", "nvml_gpm": "pcie"}
 """Kind of link by the collector whose readings show its use."""
 _NETWORKS: Final = ("rdma", "network")
-_PAYLOAD: Final = tuple(f"_{way}_bytes_total" for way in ("transmit", "receive", "read", "read_response", "write"))
-"""Ends of the names of counters of payload: EFA counts what is read and written remotely apart from what is sent."""
 _RDMA_BYTES: Final = ("commwatch_rdma_port_transmit_bytes_total", "commwatch_rdma_transmit_bytes_total")
 """Of the port and, where a driver has none of those, such as EFA, of the adapter."""
 _SILENT: Final = tuple(f"commwatch_job_{name}" for name in ("stuck_seconds", "silent_seconds", "stopped_processes"))
@@ -156,11 +155,6 @@ class _Reading(NamedTuple):
     """By the hardware, such as for heat: its power is low while it works."""
 
 
-def _bytes_of(block: Block) -> list[Value]:
-    """The counters of payload of a port or an interface; None for one that was not read, and where there is none."""
-    return [value for (metric, _), value in block.items() if metric.endswith(_PAYLOAD)] or [None]
-
-
 class StuckJobs(Tracker):
     """Says of each job that has moved data for ten minutes whether it still does, computes, or is stuck.
 
@@ -255,7 +249,9 @@ class StuckJobs(Tracker):
         """Payload of any port or interface of the node: whose it is cannot be told."""
         for collector in _NETWORKS:
             for device, block in self._store.group(collector).items():
-                moved = sum(value for value in _bytes_of(block) if value is not None)
+                moved = payload_of(block)
+                if moved is None:
+                    continue
                 time, before = self._traffic.get((collector, device), (block.time, moved))
                 if block.time > time and (moved - before) / (block.time - time) >= self._limits.job_stuck_other_bytes:
                     self._network_at = max(self._network_at, block.time)
@@ -370,7 +366,7 @@ class StuckJobs(Tracker):
                 yield "pcie"
         # The block without a device says which counters there are.
         ports = [block for device, block in self._store.group("rdma").items() if device]
-        if (not ports and any(map(self._store.holders, _RDMA_BYTES))) or any(None in _bytes_of(one) for one in ports):
+        if (not ports and any(map(self._store.holders, _RDMA_BYTES))) or None in map(payload_of, ports):
             yield "rdma"
         if not self._store.group("network"):
             yield "network"  # storage that is reached by it cannot be seen

@@ -201,24 +201,24 @@ def over_tcp(seconds: float) -> Facts:
     })  # fmt: skip
 
 
-def test_payload_over_tcp_is_information_from_two_minutes_on() -> None:
+def test_payload_over_tcp_is_information_from_a_minute_and_a_half_on() -> None:
     """With interface and rate; nothing below, nor where nothing was read."""
-    assert seen_by("job_over_tcp", over_tcp(119.9)) == []
+    assert seen_by("job_over_tcp", over_tcp(89.9)) == []
     assert seen_by("job_over_tcp", facts_of({})) == []
-    [found] = seen_by("job_over_tcp", over_tcp(120))
+    [found] = seen_by("job_over_tcp", over_tcp(90))
 
-    assert (CODES[found.code].severity, found.since) == ("info", NOW - 120)
+    assert (CODES[found.code].severity, found.since) == ("info", NOW - 90)
     assert found.component.words == "jobs from GPU0 on, over eth0 (0000:17:00.0/eth0)"
     assert "mlx5_0" in found.component.parts
-    assert [one.value for one in found.evidence] == [120, 2e9]
+    assert [one.value for one in found.evidence] == [90, 2e9]
 
 
 def test_counters_and_log_that_agree_are_one_warning() -> None:
     """The log's finding is the cause of the counters' one, whichever came first."""
-    [counted] = seen_by("job_over_tcp", over_tcp(120))
+    [counted] = seen_by("job_over_tcp", over_tcp(90))
     [logged] = seen(fallbacks("libibverbs_missing", more=NETWORK))
     for ago in (600.0, 0.0):
-        incidents = [Incident(logged, NOW - ago, NOW), Incident(counted, NOW - 120, NOW)]
+        incidents = [Incident(logged, NOW - ago, NOW), Incident(counted, NOW - 90, NOW)]
         [told] = join(incidents)
         assert (told.code, told.severity) == ("job_over_tcp", "warning")
         assert [one.code for one in told.causes] == ["nccl_transport_fallback"]

@@ -24,7 +24,7 @@ def stuck(seconds: float, **more: dict[tuple[str, ...], float]) -> Facts:
 @in_one_pass(
     "seconds, code",
     [
-        (59, ""), (60, "job_stuck_suspected"), (299, "job_stuck_suspected"), (300, "job_stuck"), (899, "job_stuck"),
+        (39, ""), (40, "job_stuck_suspected"), (299, "job_stuck_suspected"), (300, "job_stuck"), (899, "job_stuck"),
         (900, "job_stuck_long"), (0, ""),
     ],
 )  # fmt: skip
@@ -75,8 +75,8 @@ def test_a_stuck_job_began_with_its_last_payload_and_uses_the_network_of_the_nod
 
 
 def test_silent_and_stopped_jobs_are_information() -> None:
-    """From a minute on, and at once."""
-    assert not seen_by("job_silent", facts_of({"commwatch_job_silent_seconds": {FIRST: 59.0}}))
-    assert len(seen_by("job_silent", facts_of({"commwatch_job_silent_seconds": {FIRST: 60.0}}))) == 1
+    """From 40 s on, and at once."""
+    assert not seen_by("job_silent", facts_of({"commwatch_job_silent_seconds": {FIRST: 39.0}}))
+    assert len(seen_by("job_silent", facts_of({"commwatch_job_silent_seconds": {FIRST: 40.0}}))) == 1
     [match] = seen_by("job_stopped", facts_of({"commwatch_job_stopped_processes": {FIRST: 1.0}}))
     assert match.component.words == "job on GPU0 (0000:17:00.0)"

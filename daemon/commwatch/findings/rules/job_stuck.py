@@ -87,7 +87,7 @@ JOB_STUCK = RuleSet(
             title="Job moves no data and its kernels only wait",
             severity="info",
             role="symptom",
-            meaning="After at least 10 min of traffic nothing has moved for a minute: the GPUs are busy at low power. "
+            meaning="After at least 10 min of traffic nothing has moved for 40 s: the GPUs are busy at low power. "
             f"{_ALIKE}",
             next_step="Wait for 5 min, or ask the ranks: py-spy dump, Flight Recorder.",
             opens_after=0.0,
