@@ -1,0 +1,48 @@
+"""A daemon's end of the control socket, which gives the answers of a test."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from commwatch.state.control import ControlServer, Handler
+
+
+@contextmanager
+def answering(
+    state: Path, questions: Mapping[str, Callable[[], object]], acts: Mapping[str, Callable[[], object]] | None = None
+) -> Iterator[list[str]]:
+    """Answer what commands ask with the state directory.
+
+    Args:
+        questions: by name of the operation, what makes the answer.
+        acts: the same of what changes something.
+
+    Yields:
+        The operations that were asked for until now.
+    """
+    asked: list[str] = []
+
+    def handler(name: str, answer: Callable[[], object]) -> Handler:
+        async def handle() -> object:
+            asked.append(name)
+            return answer()
+
+        return handle
+
+    state.mkdir(exist_ok=True)
+    of_all = [{name: handler(name, answer) for name, answer in some.items()} for some in (questions, acts or {})]
+    server, loop = ControlServer(state, of_all[0], acts=of_all[1]), asyncio.new_event_loop()
+    loop.run_until_complete(server.listen())
+    thread = threading.Thread(target=loop.run_forever, name="answers of a daemon")
+    thread.start()
+    try:
+        yield asked
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.run_until_complete(server.stop())
+        loop.close()
