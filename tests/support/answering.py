@@ -7,13 +7,18 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
 
 from commwatch.state.control import ControlServer, Handler
+
+Answer: TypeAlias = Callable[[], dict[str, Any] | msgspec.Struct]
 
 
 @contextmanager
 def answering(
-    state: Path, questions: Mapping[str, Callable[[], object]], acts: Mapping[str, Callable[[], object]] | None = None
+    state: Path, questions: Mapping[str, Answer], acts: Mapping[str, Answer] | None = None
 ) -> Iterator[list[str]]:
     """Answer what commands ask with the state directory.
 
@@ -26,8 +31,8 @@ def answering(
     """
     asked: list[str] = []
 
-    def handler(name: str, answer: Callable[[], object]) -> Handler:
-        async def handle() -> object:
+    def handler(name: str, answer: Answer) -> Handler:
+        async def handle() -> dict[str, Any] | msgspec.Struct:
             asked.append(name)
             return answer()
 

@@ -137,7 +137,7 @@ def session(columns: int, rows: int, *arguments: str, **extra: str) -> Iterator[
 def answering(state: Path, said: Documents) -> AbstractContextManager[list[str]]:
     """A daemon's end of the control socket that says these documents, at the time of each answer."""
 
-    def at_its_time(document: msgspec.Struct) -> Callable[[], object]:
+    def at_its_time(document: msgspec.Struct) -> Callable[[], msgspec.Struct]:
         return lambda: msgspec.structs.replace(document, time=time.time())
 
     given = {"findings": said.findings, "probes": said.probes, "snapshot": said.snapshot}
