@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 from commwatch.jobs.logs import source
 from commwatch.jobs.logs.categories import SIDES
-from commwatch.jobs.logs.fallbacks import FALLBACKS
 from commwatch.jobs.logs.source import LOOK_SECONDS, SET_UP_SECONDS, NcclLogsSource
 from commwatch.readings import Batch
 from commwatch_exporters.snapshot import Layout, Value
 from support.examples import examples
+from support.fed_daemon import FedDaemon
 from support.logs import LogFolder
 from support.sources import refuse
 
@@ -271,9 +271,12 @@ def test_a_job_that_leaves_a_faster_transport_is_counted_once(node: LogFolder, s
             assert [one.fallback for one in node.run().log_errors] == step
 
 
-def test_each_kind_of_fallback_is_shown_by_some_lines() -> None:
-    """None is only a row."""
-    assert SHOWN.keys() == FALLBACKS.keys()
+def test_each_kind_of_fallback_is_shown_by_some_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is only a row of the page."""
+    daemon = FedDaemon(tmp_path, monkeypatch)
+    daemon.feed("nccl_logs")
+
+    assert {(kind,) for kind in SHOWN} == daemon.series("nccl_log_transport_fallbacks_total").keys()
 
 
 def test_a_file_that_was_moved_here_is_old(node: LogFolder) -> None:
