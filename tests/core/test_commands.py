@@ -31,7 +31,6 @@ from commwatch.node.inventory_state import origin_words
 from commwatch.node.run import Collected
 from commwatch.readings import Absence, SourceUnavailable
 from commwatch.state.directory import StateDirectory, state_path
-from commwatch.views.terminal import print_json, print_table, progress, show
 from support.answering import answering
 from support.command_line import run_command
 from support.core import ScriptedReader, block, collected
@@ -94,82 +93,6 @@ def test_a_command_that_reads_no_setting_needs_no_right_configuration(
     assert main(["score"]) == 2
 
 
-def test_a_table_in_a_pipe_is_plain_columns(capsys: Output) -> None:
-    """Aligned with spaces, one line a row, no title, no frame and no space at the end: for grep and awk."""
-    print_table("Inventory", ("part", "expected"), [("gpu", "8"), ("ethernet port", "not known yet")])
-
-    assert capsys.readouterr().out == (
-        "part           expected\n"
-        "gpu            8\n"
-        "ethernet port  not known yet\n"
-    )  # fmt: skip
-
-
-def test_a_table_without_rows_is_its_heading(capsys: Output) -> None:
-    """Nothing to show is no error."""
-    print_table("Inventory", ("part", "expected"), [])
-
-    assert capsys.readouterr().out == "part  expected\n"
-
-
-def test_a_table_on_a_terminal_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its title and a frame; every cell is there."""
-    terminal = Terminal()
-    monkeypatch.setattr("sys.stdout", terminal)
-    monkeypatch.setenv("COLUMNS", "80")
-
-    print_table("Inventory", ("part", "expected"), [("gpu", "8")])
-
-    shown = terminal.getvalue()
-    assert all(text in shown for text in ("Inventory", "part", "expected", "gpu", "8", "━"))
-
-
-@pytest.mark.parametrize(("stream", "shown"), [(Terminal, True), (io.StringIO, False)])
-def test_what_is_waited_for_is_shown_on_a_terminal_alone(
-    monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO], shown: bool
-) -> None:
-    """On standard error, where it is in nobody's way; and it is gone when it is over."""
-    error = stream()
-    monkeypatch.setattr("sys.stderr", error)
-    monkeypatch.setenv("TERM", "xterm")
-
-    with progress("reading the node"):
-        pass
-
-    assert ("reading the node" in error.getvalue()) is shown
-    assert not shown or error.getvalue().endswith("\x1b[1A\x1b[2K")
-
-
-def test_an_answer_is_json_or_lines(capsys: Output) -> None:
-    """Lines are made only where they are printed; what would move the cursor is none of them."""
-    show({"a": 1}, (f"{1 // 0}" for _ in "x"), as_json=True)
-    assert json.loads(capsys.readouterr().out) == {"a": 1}
-
-    show({"a": 1}, ["one\x1b", [("two ", "red"), ("three", "")]], as_json=False)
-    assert capsys.readouterr().out == "one?\ntwo three\n"
-
-
-def test_what_moves_a_cursor_is_an_escape_of_json(capsys: Output) -> None:
-    """JSON itself lets C1, reversed and invisible characters pass; none of the text is lost."""
-    value = {"\x9b2J": "\x1b[2J \u202e \u200b \U000e0041 \x7f ä 😀"}
-    print_json(value)
-
-    shown = capsys.readouterr().out
-    assert json.loads(shown) == value
-    assert shown.replace("\n", "").isprintable()
-    assert "ä 😀" in shown
-
-
-def test_json_is_indented_and_ends_with_a_line_feed(capsys: Output) -> None:
-    """What is printed is read back to the same value."""
-    print_json({"a": [1, None], "b": "ä"})
-
-    shown = capsys.readouterr().out
-    assert json.loads(shown) == {"a": [1, None], "b": "ä"}
-    assert shown.startswith('{\n  "a"')
-    assert shown.endswith("}\n")
-
-
 def test_the_state_directory_is_the_configured_one_and_the_simulated_node_has_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -201,6 +124,66 @@ def inventory(state: Path, answer: dict[str, Any], *arguments: str) -> tuple[int
     asked: list[str]
     with answering(state, {"inventory": lambda: answer}, {"inventory-accept": lambda: answer}) as asked:
         return run_command(Config(paths=Paths(state=str(state))), "inventory", *arguments), asked
+
+
+def test_a_table_in_a_pipe_is_plain_columns(tmp_path: Path, capsys: Output) -> None:
+    """Aligned with spaces, one line a row, no title, no frame and no space at the end: for grep and awk. Nothing to
+    show is no error."""
+    inventory(
+        tmp_path,
+        {"kinds": {"gpu": {"expected": 8, "present": None}, "nvlink": {"expected": None, "present": 4}}, "missing": []},
+    )
+    inventory(tmp_path, {"kinds": {}, "missing": []})
+
+    assert capsys.readouterr().out == (
+        "part    expected       present   source  verdict\n"
+        "gpu     8              not read  -       -\n"
+        "nvlink  not known yet  4         -       -\n"
+        "part  expected  present  source  verdict\n"
+    )  # fmt: skip
+
+
+def test_a_table_on_a_terminal_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its title and a frame; every cell is there."""
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    inventory(tmp_path, COMPLETE)
+
+    shown = terminal.getvalue()
+    assert all(text in shown for text in ("Inventory", "part", "expected", "gpu", "2", "ok", "━"))
+
+
+@pytest.mark.parametrize(("stream", "shown"), [(Terminal, True), (io.StringIO, False)])
+def test_what_is_waited_for_is_shown_on_a_terminal_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO], shown: bool
+) -> None:
+    """On standard error, where it is in nobody's way; and it is gone when it is over."""
+    error = stream()
+    monkeypatch.setattr("sys.stderr", error)
+    monkeypatch.setenv("TERM", "xterm")
+
+    run_command(bare(tmp_path), "check-config", "--runtime")
+
+    assert ("trying what the configuration names" in error.getvalue()) is shown
+    assert not shown or error.getvalue().endswith("\x1b[1A\x1b[2K")
+
+
+def test_what_moves_a_cursor_is_an_escape_of_json_and_no_sign_of_a_line(tmp_path: Path, capsys: Output) -> None:
+    """Also of a file that somebody names; none of its name is lost."""
+    log = tmp_path / "\x9b2J \x1b[2J \u202e \u200b \U000e0041 \x7f ä 😀.log"
+    log.write_text("step 1 loss 2.0\n")
+
+    run_command(Config(), "diagnose", "--log", str(log), "--json")
+    shown = capsys.readouterr().out
+    assert shown.replace("\n", "").isprintable()
+    assert "ä 😀" in shown
+    assert shown.startswith('{\n  "schema"')
+    assert shown.endswith("}\n")
+
+    run_command(Config(), "diagnose", "--log", str(log))
+    assert all(line.isprintable() for line in capsys.readouterr().out.splitlines())
 
 
 def test_a_complete_inventory_is_exit_code_0(tmp_path: Path, capsys: Output) -> None:
