@@ -171,18 +171,17 @@ def test_what_is_waited_for_is_shown_on_a_terminal_alone(
 
 
 def test_what_moves_a_cursor_is_an_escape_of_json_and_no_sign_of_a_line(tmp_path: Path, capsys: Output) -> None:
-    """Also of a file that somebody names; none of its name is lost."""
-    log = tmp_path / "\x9b2J \x1b[2J \u202e \u200b \U000e0041 \x7f ä 😀.log"
-    log.write_text("step 1 loss 2.0\n")
-
-    run_command(Config(), "diagnose", "--log", str(log), "--json")
+    """JSON itself lets C1, reversed and invisible characters pass; none of the text is lost."""
+    config = bare(tmp_path / "\x9b2J \x1b[2J \u202e \u200b \U000e0041 \x7f ä 😀")
+    run_command(config, "check-config", "--runtime", "--json")
     shown = capsys.readouterr().out
+    assert config.paths.state in [check["detail"] for check in json.loads(shown)]
     assert shown.replace("\n", "").isprintable()
     assert "ä 😀" in shown
-    assert shown.startswith('{\n  "schema"')
-    assert shown.endswith("}\n")
+    assert shown.startswith('[\n  {\n    "what"')
+    assert shown.endswith("]\n")
 
-    run_command(Config(), "diagnose", "--log", str(log))
+    run_command(config, "check-config", "--runtime")
     assert all(line.isprintable() for line in capsys.readouterr().out.splitlines())
 
 
