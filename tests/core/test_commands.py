@@ -129,12 +129,13 @@ def inventory(state: Path, answer: dict[str, Any], *arguments: str) -> tuple[int
 def test_a_table_in_a_pipe_is_plain_columns(tmp_path: Path, capsys: Output) -> None:
     """Aligned with spaces, one line a row, no title, no frame and no space at the end: for grep and awk. Nothing to
     show is no error."""
-    inventory(
+    code, _ = inventory(
         tmp_path,
         {"kinds": {"gpu": {"expected": 8, "present": None}, "nvlink": {"expected": None, "present": 4}}, "missing": []},
     )
     inventory(tmp_path, {"kinds": {}, "missing": []})
 
+    assert code == 3, "of a part that was not read it is not known whether it is here"
     assert capsys.readouterr().out == (
         "part    expected       present   source  verdict\n"
         "gpu     8              not read  -       -\n"
