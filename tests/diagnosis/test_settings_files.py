@@ -23,28 +23,23 @@ from support.topologies import simulated_topology
 SECRET = "hunter2"  # noqa: S105 - it must not be printed
 
 
-READ_NETWORK = by_hand.ask_network
-
-
-def network_of(folder: Path, *ports: str) -> Any:
-    """The network of a machine with a RoCE device for each of these names, read in another process."""
-    for name in ports:
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The network of a machine with two RoCE devices, read in another process."""
+    folder = tmp_path_factory.mktemp("machine")
+    for name in ("mlx5_0", "mlx5_1"):
         port = folder / f"sys/class/infiniband/{name}/ports/1"
         (port / "gids").mkdir(parents=True)
         (port / "state").write_text("4: ACTIVE\n")
         (port / "link_layer").write_text("Ethernet\n")
         (port / "gids/3").write_text("0000:0000:0000:0000:0000:ffff:c612:0001\n")
-    (folder / "sys/class/net/eth0").mkdir(parents=True, exist_ok=True)
+    (folder / "sys/class/net/eth0").mkdir(parents=True)
     (folder / "sys/class/net/eth0/operstate").write_text("up\n")
-    return asyncio.run(READ_NETWORK(str(folder / "sys"), str(folder / "proc"), 30.0))
+    return asyncio.run(by_hand.ask_network(str(folder / "sys"), str(folder / "proc"), 30.0))
 
 
-@pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return network_of(tmp_path_factory.mktemp("machine"))
-
-
-def patch_node(monkeypatch: pytest.MonkeyPatch, network: Any) -> None:
+@pytest.fixture(autouse=True)
+def node(monkeypatch: pytest.MonkeyPatch, network: Any) -> None:
     """Eight GPUs on NVLink with this network, known without a look at this machine."""
 
     async def ask_network(sysfs: str, procfs: str, deadline: float) -> Any:
@@ -52,11 +47,6 @@ def patch_node(monkeypatch: pytest.MonkeyPatch, network: Any) -> None:
 
     monkeypatch.setattr(by_hand, "read_topology", lambda config: simulated_topology("h100x8"))
     monkeypatch.setattr(by_hand, "ask_network", ask_network)
-
-
-@pytest.fixture(autouse=True)
-def node(monkeypatch: pytest.MonkeyPatch, network: Any) -> None:
-    patch_node(monkeypatch, network)
 
 
 def run_settings(names: list[str], config: Config, *, as_json: bool) -> int:
@@ -110,7 +100,7 @@ def test_a_harmful_setting_is_told_without_its_value(tmp_path: Path, capsys: pyt
 
     assert "harmful: NCCL_P2P_DISABLE [p2p_off]" in text
     assert "NCCL_TOKEN" in text
-    assert "Compared with this machine: 8 GPUs, 0 RDMA ports." in " ".join(text.split())
+    assert "Compared with this machine: 8 GPUs, 2 RDMA ports." in " ".join(text.split())
     assert SECRET not in text + told
     assert json.loads(told)["schema"] == "commwatch-settings-audit/1"
 
@@ -259,13 +249,10 @@ def test_what_makes_transfers_faster_or_slower_is_advised_on_by_measurement(
 
 
 def test_what_no_probe_of_one_node_uses_is_measured_over_two(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The command for it is that of nccl-tests."""
-    patch_node(monkeypatch, network_of(tmp_path, "mlx5_0", "mlx5_1"))
-
     run_settings([given(tmp_path, "NCCL_CROSS_NIC=1\nHOME=/nowhere\n")], Config(), as_json=False)
 
     text = " ".join(capsys.readouterr().out.split())
-    assert "8 GPUs, 2 RDMA ports" in text
     assert "No probe of one node uses it" in text
