@@ -40,8 +40,9 @@ def faults_file(folder: Path, text: str = "[]\n") -> Path:
 
 @pytest.fixture(scope="module")
 def h100(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """A daemon of a simulated node that those share who leave it as it was."""
-    with running(tmp_path_factory.mktemp("h100"), *H100) as daemon:
+    """A daemon of a simulated node that those share who leave it as it was; nobody listens to what it tells systemd."""
+    folder = tmp_path_factory.mktemp("h100")
+    with running(folder, *H100, NOTIFY_SOCKET=str(folder / "gone")) as daemon:
         yield daemon
 
 

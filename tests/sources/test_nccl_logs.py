@@ -100,6 +100,15 @@ def test_what_was_found_names_file_and_line(node: LogFolder) -> None:
     assert one.text.startswith("transport/net_ib.cc:1296 NCCL WARN NET/IB : Got completion")
 
 
+@pytest.mark.parametrize(("last", "hca"), [("mlx5_3", "mlx5_3"), ("mlx5_3/x", ""), ("", "")])
+def test_an_error_of_a_completion_names_the_adapter(node: LogFolder, last: str, hca: str) -> None:
+    """The last word of the line; a word that only looks like one is none."""
+    node.write(f"{RETRY[:-1]} hca {last}\n")
+    (one,) = node.run().log_errors
+
+    assert (one.category, one.hca) == ("ib_retry", hca)
+
+
 TIMEOUT = "[rank{}]:[E] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, ...\n"
 
 
