@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from commwatch.commands.diagnose_log import answer_from
-from commwatch.jobs.logs.differing import RankFacts
-from commwatch.jobs.logs.kinds import Kinds
+from support.logs import answer_to
 
 WITHOUT = "{0}:7:9 [5] NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.\n"
 WITH = "{0}:8:9 [0] NCCL INFO NET/Plugin: Loaded net plugin NCCL RDMA Plugin v8 (v8)\n"
@@ -40,23 +36,19 @@ CALL = (
          + CALL.format(2, "AllReduce", 0, 53, "bb", 8), ()),
     ],
 )  # fmt: skip
-def test_what_differs_among_ranks_is_a_note(tmp_path: Path, text: str, words: tuple[str, ...]) -> None:
+def test_what_differs_among_ranks_is_a_note(text: str, words: tuple[str, ...]) -> None:
     """The verdict is left as it is."""
-    log = tmp_path / "job.log"
-    log.write_text(text)
-    answer = answer_from([str(log)])
+    answer = answer_to(text)
 
     assert answer.verdict == ("clear" if "loss" in text else "unknown")
     assert all(word in " ".join(answer.notes) for word in words)
     assert bool(answer.notes) is bool(words)
 
 
-def test_a_log_of_any_length_takes_a_bounded_memory() -> None:
-    """Each line is one more communicator of one process, or one more call."""
-    facts = RankFacts()
-    for number in range(9000):
-        for opcount in ("0", f"{number:x}"):
-            line = CALL.format(1, "AllReduce", opcount, 25, f"{number:x}", 8).encode()
-            facts.take(line, Kinds(line))
-    assert len(facts.calls) <= 4096
-    assert all(len(found) == 2 for found in facts.communicators.values())
+def test_of_a_log_of_any_length_the_first_calls_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4096 of them; here fewer, for a log of that length takes a second."""
+    monkeypatch.setattr("commwatch.jobs.logs.differing._MOST", 40)
+    text = "".join(CALL.format(1, "AllReduce", f"{number:x}", 25, "aa", 8) for number in range(50, 0, -1))
+    (note,) = answer_to(text, "".join(CALL.format(2, "AllReduce", f"{one:x}", 53, "aa", 8) for one in (7, 20))).notes
+
+    assert "made call 20 of" in note

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from commwatch.commands.diagnose_log import LogAnswer, answer_from
-from commwatch.jobs.logs.conditions import Facts, conditioned, facts_of
 from commwatch.jobs.logs.messages import MESSAGES_SAID, SIGNS_SAID
 from support.passes import in_one_pass
 
@@ -117,38 +116,48 @@ def test_every_message_gets_the_words_of_its_row(log: Path) -> None:
     assert wrong == []
 
 
+NO_GID = (
+    "n1:1:2 [0] a.cc:1 NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out, on dev r1:1, local GID 3\n"
+)
+NO_DEVICE = "n1:1:2 [0] a.cc:1 NCCL WARN Call to ibv_open_device failed\n"
+NO_NVLS = "n1:1:2 [0] a.cc:1 NCCL WARN Cuda failure 802 'system not yet initialized'\n"
+TIMEOUT = "backend: peer timeout after 30 s, group not ready\n"
+LOCAL_PROT = (
+    "n1:1:2 [0] a.cc:1 NCCL WARN NET/IB: Got completion from peer n2<5> with status=4 opcode=0 len=0 vendor err 81\n"
+)
+
+
 @in_one_pass(
-    "category, text, facts, says, never",
+    "line, facts, says, never",
     [
-        ("ib_setup", "GID 3", Facts(nccl=(2, 20, 5)), "set NCCL_IB_GID_INDEX", "remove"),
-        ("ib_setup", "GID 3", Facts(nccl=(2, 21, 0)), "remove NCCL_IB_GID_INDEX", "show_gids"),
-        ("ib_setup", "GID 3", Facts(), "Look at the version of NCCL", "\n"),
-        ("ib_setup", "ibv_open_device failed", Facts(nccl=(2, 20, 5)), "", "GID"),
-        ("nvls", "error 802", Facts(gpu=(9,)), "", "NVLSM"),
-        ("nvls", "error 802", Facts(gpu=(10,)), "On this GPU NVLSM", "nvidia-smi"),
-        ("nvls", "error 802", Facts(), "nvidia-smi -L", "On this GPU"),
-        ("timeout", "", Facts(nccl=(2, 23, 4)), "", "ncclras"),
-        ("timeout", "", Facts(nccl=(2, 24, 3)), "ncclras", "\n"),
-        ("ib_local_prot", "", Facts(nccl=(2, 12, 12)), "no DMA-BUF", "\n"),
-        ("ib_setup", "NCCL says that GPUDirect RDMA is off", Facts(gpu=(8,)), "", "GeForce"),
-        ("ib_setup", "NCCL says that GPUDirect RDMA is off", Facts(), "GeForce", "\n"),
+        (NO_GID, "2.20.5", "set NCCL_IB_GID_INDEX", "remove"),
+        (NO_GID, "2.21.0", "remove NCCL_IB_GID_INDEX", "show_gids"),
+        (NO_GID, "2.9.9 2.21.5", "set NCCL_IB_GID_INDEX", "remove"),  # the oldest counts
+        (NO_GID, "", "Look at the version of NCCL", "NCCL 2.21 and newer chooses"),
+        (NO_DEVICE, "2.20.5", "", "show_gids"),
+        (NO_NVLS, "H100", "", "NVLSM"),
+        (NO_NVLS, "B200", "On this GPU NVLSM", "nvidia-smi -L"),
+        (NO_NVLS, "B200 B300", "On this GPU NVLSM", "nvidia-smi -L"),
+        (NO_NVLS, "A100 B200", "nvidia-smi -L", "On this GPU"),  # nodes of several generations are as good as unknown
+        (NO_NVLS, "", "nvidia-smi -L", "On this GPU"),
+        (TIMEOUT, "2.23.4", "", "ncclras"),
+        (TIMEOUT, "2.24.3", "ncclras", "\n"),
+        (LOCAL_PROT, "2.12.12", "no DMA-BUF", "\n"),
     ],
 )  # fmt: skip
 def test_a_step_that_depends_on_version_or_gpu_is_given_where_it_holds_and_asks_where_nothing_is_known(
-    category: str, text: str, facts: Facts, says: str, never: str
+    log: Path, line: str, facts: str, says: str, never: str
 ) -> None:
-    """The step of the answer itself stays."""
-    step = conditioned("First.", category, text, facts)
+    """By the versions and GPUs that the log names; the step of the answer itself stays."""
+    known = "".join(f"NCCL version {one}+cuda12.4\n" if one[0] == "2" else f"NVIDIA {one}\n" for one in facts.split())
+    (bare,), (incident,) = (
+        answer_to(log, line + "NCCL version 2.23.0+cuda12\n").incidents,
+        answer_to(log, known + line).incidents,
+    )
 
-    assert step.startswith("First.")
-    assert says in step
-    assert never not in step
-
-
-def test_facts_are_the_oldest_version_and_the_one_generation() -> None:
-    """Nodes of several generations are as good as unknown."""
-    assert facts_of({"2.9.9", "2.21.5"}, {"H100", "H200"}) == Facts((2, 9, 9), (9,))
-    assert facts_of(set(), {"A100", "B200"}) == Facts()
+    assert incident.next_step.startswith(bare.next_step.split(". ")[0])
+    assert says in incident.next_step
+    assert never not in incident.next_step
 
 
 GDR_OFF = (

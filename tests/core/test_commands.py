@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import io
 import json
@@ -15,7 +14,6 @@ import msgspec
 import pytest
 
 from commwatch.__main__ import COMMANDS, build_parser, main
-from commwatch.commands import check_config, inventory
 from commwatch.config.settings import (
     Config,
     Metrics,
@@ -28,13 +26,13 @@ from commwatch.config.settings import (
     Sources,
     Web,
 )
-from commwatch.errors import CommwatchError, ConfigError
+from commwatch.errors import ConfigError
 from commwatch.node.inventory_state import origin_words
 from commwatch.node.run import Collected
 from commwatch.readings import Absence, SourceUnavailable
-from commwatch.state.client import DaemonAbsent
 from commwatch.state.directory import StateDirectory, state_path
-from commwatch.views.terminal import print_json, print_table, progress, show
+from support.answering import answering
+from support.command_line import run_command
 from support.core import ScriptedReader, block, collected
 from support.passes import in_one_pass
 
@@ -95,82 +93,6 @@ def test_a_command_that_reads_no_setting_needs_no_right_configuration(
     assert main(["score"]) == 2
 
 
-def test_a_table_in_a_pipe_is_plain_columns(capsys: Output) -> None:
-    """Aligned with spaces, one line a row, no title, no frame and no space at the end: for grep and awk."""
-    print_table("Inventory", ("part", "expected"), [("gpu", "8"), ("ethernet port", "not known yet")])
-
-    assert capsys.readouterr().out == (
-        "part           expected\n"
-        "gpu            8\n"
-        "ethernet port  not known yet\n"
-    )  # fmt: skip
-
-
-def test_a_table_without_rows_is_its_heading(capsys: Output) -> None:
-    """Nothing to show is no error."""
-    print_table("Inventory", ("part", "expected"), [])
-
-    assert capsys.readouterr().out == "part  expected\n"
-
-
-def test_a_table_on_a_terminal_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its title and a frame; every cell is there."""
-    terminal = Terminal()
-    monkeypatch.setattr("sys.stdout", terminal)
-    monkeypatch.setenv("COLUMNS", "80")
-
-    print_table("Inventory", ("part", "expected"), [("gpu", "8")])
-
-    shown = terminal.getvalue()
-    assert all(text in shown for text in ("Inventory", "part", "expected", "gpu", "8", "━"))
-
-
-@pytest.mark.parametrize(("stream", "shown"), [(Terminal, True), (io.StringIO, False)])
-def test_what_is_waited_for_is_shown_on_a_terminal_alone(
-    monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO], shown: bool
-) -> None:
-    """On standard error, where it is in nobody's way; and it is gone when it is over."""
-    error = stream()
-    monkeypatch.setattr("sys.stderr", error)
-    monkeypatch.setenv("TERM", "xterm")
-
-    with progress("reading the node"):
-        pass
-
-    assert ("reading the node" in error.getvalue()) is shown
-    assert not shown or error.getvalue().endswith("\x1b[1A\x1b[2K")
-
-
-def test_an_answer_is_json_or_lines(capsys: Output) -> None:
-    """Lines are made only where they are printed; what would move the cursor is none of them."""
-    show({"a": 1}, (f"{1 // 0}" for _ in "x"), as_json=True)
-    assert json.loads(capsys.readouterr().out) == {"a": 1}
-
-    show({"a": 1}, ["one\x1b", [("two ", "red"), ("three", "")]], as_json=False)
-    assert capsys.readouterr().out == "one?\ntwo three\n"
-
-
-def test_what_moves_a_cursor_is_an_escape_of_json(capsys: Output) -> None:
-    """JSON itself lets C1, reversed and invisible characters pass; none of the text is lost."""
-    value = {"\x9b2J": "\x1b[2J \u202e \u200b \U000e0041 \x7f ä 😀"}
-    print_json(value)
-
-    shown = capsys.readouterr().out
-    assert json.loads(shown) == value
-    assert shown.replace("\n", "").isprintable()
-    assert "ä 😀" in shown
-
-
-def test_json_is_indented_and_ends_with_a_line_feed(capsys: Output) -> None:
-    """What is printed is read back to the same value."""
-    print_json({"a": [1, None], "b": "ä"})
-
-    shown = capsys.readouterr().out
-    assert json.loads(shown) == {"a": [1, None], "b": "ä"}
-    assert shown.startswith('{\n  "a"')
-    assert shown.endswith("}\n")
-
-
 def test_the_state_directory_is_the_configured_one_and_the_simulated_node_has_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -197,33 +119,84 @@ BROKEN: dict[str, Any] = {
 }
 
 
-def ask_inventory(
-    monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any], action: str = "show", as_json: bool = False
-) -> tuple[int, list[tuple[Path, str]]]:
-    """Run the command before a daemon that answers so; returns exit code and what the daemon was asked."""
-    asked: list[tuple[Path, str]] = []
-
-    def ask(state: Path, operation: str) -> dict[str, Any]:
-        asked.append((state, operation))
-        return answer
-
-    monkeypatch.setattr(inventory, "ask_daemon", ask)
-    monkeypatch.setattr(inventory, "hand_to_daemon", ask)
-    arguments = argparse.Namespace(action=action, json=as_json)
-    return inventory.run(arguments, Config(paths=Paths(state="/data"))), asked
+def inventory(state: Path, answer: dict[str, Any], *arguments: str) -> tuple[int, list[str]]:
+    """Exit code of the command before a daemon that answers so, and what the daemon was asked."""
+    asked: list[str]
+    with answering(state, {"inventory": lambda: answer}, {"inventory-accept": lambda: answer}) as asked:
+        return run_command(Config(paths=Paths(state=str(state))), "inventory", *arguments), asked
 
 
-def test_a_complete_inventory_is_exit_code_0(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+def test_a_table_in_a_pipe_is_plain_columns(tmp_path: Path, capsys: Output) -> None:
+    """Aligned with spaces, one line a row, no title, no frame and no space at the end: for grep and awk. Nothing to
+    show is no error."""
+    code, _ = inventory(
+        tmp_path,
+        {"kinds": {"gpu": {"expected": 8, "present": None}, "nvlink": {"expected": None, "present": 4}}, "missing": []},
+    )
+    inventory(tmp_path, {"kinds": {}, "missing": []})
+
+    assert code == 3, "of a part that was not read it is not known whether it is here"
+    assert capsys.readouterr().out == (
+        "part    expected       present   source  verdict\n"
+        "gpu     8              not read  -       -\n"
+        "nvlink  not known yet  4         -       -\n"
+        "part  expected  present  source  verdict\n"
+    )  # fmt: skip
+
+
+def test_a_table_on_a_terminal_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its title and a frame; every cell is there."""
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    inventory(tmp_path, COMPLETE)
+
+    shown = terminal.getvalue()
+    assert all(text in shown for text in ("Inventory", "part", "expected", "gpu", "2", "ok", "━"))
+
+
+@pytest.mark.parametrize(("stream", "shown"), [(Terminal, True), (io.StringIO, False)])
+def test_what_is_waited_for_is_shown_on_a_terminal_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO], shown: bool
+) -> None:
+    """On standard error, where it is in nobody's way; and it is gone when it is over."""
+    error = stream()
+    monkeypatch.setattr("sys.stderr", error)
+    monkeypatch.setenv("TERM", "xterm")
+
+    run_command(bare(tmp_path), "check-config", "--runtime")
+
+    assert ("trying what the configuration names" in error.getvalue()) is shown
+    assert not shown or error.getvalue().endswith("\x1b[1A\x1b[2K")
+
+
+def test_what_moves_a_cursor_is_an_escape_of_json_and_no_sign_of_a_line(tmp_path: Path, capsys: Output) -> None:
+    """JSON itself lets C1, reversed and invisible characters pass; none of the text is lost."""
+    config = bare(tmp_path / "\x9b2J \x1b[2J \u202e \u200b \U000e0041 \x7f ä 😀")
+    run_command(config, "check-config", "--runtime", "--json")
+    shown = capsys.readouterr().out
+    assert config.paths.state in [check["detail"] for check in json.loads(shown)]
+    assert shown.replace("\n", "").isprintable()
+    assert "ä 😀" in shown
+    assert shown.startswith('[\n  {\n    "what"')
+    assert shown.endswith("]\n")
+
+    run_command(config, "check-config", "--runtime")
+    assert all(line.isprintable() for line in capsys.readouterr().out.splitlines())
+
+
+def test_a_complete_inventory_is_exit_code_0(tmp_path: Path, capsys: Output) -> None:
     """All expected parts are here."""
-    code, asked = ask_inventory(monkeypatch, COMPLETE)
+    code, asked = inventory(tmp_path, COMPLETE)
 
-    assert (code, asked) == (0, [(Path("/data"), "inventory")])
+    assert (code, set(asked)) == (0, {"inventory"})
     assert capsys.readouterr().out == "part  expected  present  source  verdict\ngpu   2         2        -       ok\n"
 
 
-def test_a_missing_part_is_exit_code_1_and_named(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+def test_a_missing_part_is_exit_code_1_and_named(tmp_path: Path, capsys: Output) -> None:
     """What was not learned or not read has no verdict; more than expected is no fault."""
-    code, _ = ask_inventory(monkeypatch, BROKEN)
+    code, _ = inventory(tmp_path, BROKEN)
 
     lines = capsys.readouterr().out.splitlines()
     assert code == 1
@@ -234,31 +207,23 @@ def test_a_missing_part_is_exit_code_1_and_named(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(("answer", "expected"), [(COMPLETE, 0), (BROKEN, 1)])
-def test_json_has_the_same_exit_code(
-    monkeypatch: pytest.MonkeyPatch, capsys: Output, answer: dict[str, Any], expected: int
-) -> None:
+def test_json_has_the_same_exit_code(tmp_path: Path, capsys: Output, answer: dict[str, Any], expected: int) -> None:
     """A script may read either; the daemon's answer is printed as it is."""
-    code, _ = ask_inventory(monkeypatch, answer, as_json=True)
-
-    assert code == expected
+    assert inventory(tmp_path, answer, "--json")[0] == expected
     assert json.loads(capsys.readouterr().out) == answer
 
 
-def test_accept_asks_for_acceptance(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accept_asks_for_acceptance(tmp_path: Path) -> None:
     """Only the word accept lowers what is expected."""
-    code, asked = ask_inventory(monkeypatch, COMPLETE, action="accept")
-
-    assert (code, [operation for _, operation in asked]) == (0, ["inventory-accept"])
+    assert inventory(tmp_path, COMPLETE, "accept") == (0, ["inventory-accept"])
 
 
 # --- check-config ---
 
 
-def check(
-    capsys: Output, config: Config, *, runtime: bool = True, as_json: bool = True
-) -> tuple[int, dict[str, tuple[str, str]]]:
+def check(capsys: Output, config: Config, *, runtime: bool = True) -> tuple[int, dict[str, tuple[str, str]]]:
     """Run the command; returns exit code, and verdict with detail of each check."""
-    code = check_config.run(argparse.Namespace(runtime=runtime, json=as_json), config)
+    code = run_command(config, "check-config", "--json", *["--runtime"] * runtime)
     found = json.loads(capsys.readouterr().out)
     return code, {one["what"]: (one["verdict"], one["detail"]) for one in found}
 
@@ -316,7 +281,7 @@ def test_wrong_thresholds_are_a_wrong_configuration(tmp_path: Path) -> None:
     file.write_text("no_such: {value: 1}\n")
 
     with pytest.raises(ConfigError, match="no such threshold") as caught:
-        check_config.run(argparse.Namespace(runtime=False, json=False), bare(tmp_path, thresholds=str(file)))
+        run_command(bare(tmp_path, thresholds=str(file)), "check-config")
     assert caught.value.exit_code == 2
 
 
@@ -353,7 +318,7 @@ def test_a_taken_address_is_a_failure(tmp_path: Path, capsys: Output) -> None:
         config = bare(tmp_path, web=Web(listen_addresses=("127.0.0.1:0", address)))
 
         code, checks = check(capsys, config)
-        again = check_config.run(argparse.Namespace(runtime=True, json=False), config)
+        again = run_command(config, "check-config", "--runtime")
 
     assert (code, again) == (1, 1)
     verdict, detail = checks["listen addresses"]
@@ -375,13 +340,10 @@ def test_a_locked_state_directory_is_a_failure(tmp_path: Path, capsys: Output) -
     assert "another commwatch daemon uses it" in checks["state directory"][1]
 
 
-def test_beside_a_running_daemon_its_own_are_not_tried(
-    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_beside_a_running_daemon_its_own_are_not_tried(tmp_path: Path, capsys: Output) -> None:
     """The running daemon holds directory and port: that is as it should be."""
-    monkeypatch.setattr(check_config, "ask_daemon", lambda state, operation: {})
-
-    code, checks = check(capsys, bare(tmp_path))
+    with answering(tmp_path, {"inventory": lambda: COMPLETE}):
+        code, checks = check(capsys, bare(tmp_path))
 
     assert code == 0
     assert checks["state directory and listen addresses"] == ("ok", "held by the daemon that runs now")
@@ -432,7 +394,7 @@ def test_a_source_has_a_verdict_whatever_happens(
     """Read, absent, forbidden, hung or crashed: one line each, exit code 1 for a failure, and no process is left."""
     reader = ReaderOnce("host")
     reader.answers.append(answer)
-    monkeypatch.setattr(check_config, "reader_by_hand", lambda *_, **__: reader)
+    monkeypatch.setattr("commwatch.commands.check_config.reader_by_hand", lambda *_, **__: reader)
     monkeypatch.setenv("USER", "watcher")
     sources = msgspec.structs.replace(NOTHING, network=NetworkSection())
 
@@ -470,16 +432,9 @@ def test_streams_that_are_closed_or_lack_a_sign_end_no_command(monkeypatch: pyte
         nowhere.close()
 
 
-def test_a_daemon_that_is_absent_has_an_exit_code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_daemon_that_is_absent_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
     """`commwatch inventory` without a daemon does not look like a complete inventory."""
-
-    def nobody(state: Path, operation: str) -> dict[str, Any]:
-        raise DaemonAbsent("nobody here")
-
-    monkeypatch.setattr(inventory, "ask_daemon", nobody)
-    with pytest.raises(CommwatchError) as caught:
-        inventory.run(argparse.Namespace(action="show", json=False), Config())
-    assert caught.value.exit_code == 4
+    assert main(["inventory", f"--path.state={tmp_path}"]) == 4
 
 
 @in_one_pass(

@@ -20,11 +20,8 @@ from commwatch.config.settings import Config, Jobs
 from commwatch.jobs import ras
 from commwatch.jobs.ras import RasWord, ask, ask_about, judge_report
 from commwatch.jobs.stuck import GROUP as STUCK
-from commwatch.node.store import Store
-from commwatch.service.job_ras import GROUP, SILENCE_SECONDS, JobRas
 from commwatch.workers.one_shot import Answer, NoAnswer
 from support.core import block
-from support.facts import shipped
 from support.fed_daemon import FedDaemon
 from support.processes import ProcessTable
 
@@ -256,19 +253,21 @@ def test_nobody_listens(start: Callable[..., StandIn]) -> None:
 @pytest.fixture
 def procfs(tmp_path: Path) -> Path:
     """Two ranks of a job of NCCL 2.29.2 that have run for 20 min."""
-    table = ProcessTable(tmp_path)
-    (tmp_path / "uptime").write_text("5000.0 0\n")
-    (tmp_path / "self/ns").mkdir(parents=True)
-    (tmp_path / "self/ns/net").symlink_to("net:[1]")
+    root = tmp_path / "daemon/procfs"
+    root.mkdir(parents=True)
+    table = ProcessTable(root)
+    (root / "uptime").write_text("5000.0 0\n")
+    (root / "self/ns").mkdir(parents=True)
+    (root / "self/ns/net").symlink_to("net:[1]")
     for number, pid in enumerate(PIDS):
         table.add(pid, rank=number)
-        folder = tmp_path / str(pid)
+        folder = root / str(pid)
         (folder / "maps").write_text("7f00-7f01 r-xp 0 0:0 1 /usr/lib/libnccl.so.2.29.2\n")
         (folder / "stat").write_text(f"{pid} (python) S 1{' 0' * 17} {380_000}{' 0' * 30}")
         (folder / "status").write_text("Uid:\t0\t0\t0\t0\n")
         (folder / "ns").mkdir()
         (folder / "ns/net").symlink_to("net:[1]")
-    return tmp_path
+    return root
 
 
 def _set(name: str, value: str) -> Callable[[Path], None]:
@@ -360,18 +359,33 @@ class Suspicion:
         give: None: the process that asks does not end in time.
     """
 
-    def __init__(self, give: RasWord | None) -> None:
+    def __init__(self, give: RasWord | None, folder: Path, patched: pytest.MonkeyPatch) -> None:
         self.give = give
-        self.now = 0.0
+        self.daemon, self.after = (FedDaemon(folder, patched, Config(jobs=Jobs(ras=True))) for _ in range(2))
         self.commands: list[tuple[str, ...]] = []
         self.silent: list[str] = []
         """Addresses that must not be asked, by question."""
-        self.store = Store()
+        self._begin(self.daemon)
+        self.asks = self.asker._ask
+        """As the daemon does."""
+        self.asker._ask = self._ask
+
+    def _begin(self, daemon: FedDaemon) -> None:
+        self.store = daemon.engine.store
         self.store.occupants = {labels[1]: (pid,) for labels, pid in zip(LABELS, PIDS, strict=True)}
         self.store.jobs = dict.fromkeys(PIDS, PIDS[0])
         for labels in LABELS:
             self.store.put("nvml_gpu", labels[1], block({("commwatch_gpu_power_watts", labels): 1}, 0.0), 1e9)
-        self.asker = JobRas(self.store, shipped(), "/proc", lambda: self.now, self._ask)
+        assert daemon.engine.job_ras is not None
+        self.asker = daemon.engine.job_ras
+
+    def reconfigure(self) -> None:
+        """Another daemon goes on with a changed configuration."""
+        before, ask, self.after.clock.now = self.asker, self._ask, self.daemon.clock.now
+        self.daemon = self.after
+        self._begin(self.after)
+        self.asker.take_over(before)
+        self.asker._ask = ask
 
     async def _ask(self, command: tuple[str, ...], *_: Any, **__: Any) -> Answer:
         self.commands.append(command[-2:])
@@ -382,18 +396,27 @@ class Suspicion:
 
     def check(self, stuck: float, seconds: float = 60.0) -> dict[tuple[str, ...], Any]:
         """The metrics after a check, some seconds later, of a job that has been stuck for some time."""
-        self.now += seconds
-        self.store.put(STUCK, "", block({("commwatch_job_stuck_seconds", LABELS[0]): stuck}, self.now), 1e9)
+        self.daemon.clock.now += seconds
+        now = self.daemon.clock.now
+        self.store.put(STUCK, "", block({("commwatch_job_stuck_seconds", LABELS[0]): stuck}, now), 1e9)
         asyncio.run(self.asker.run())
-        shown = self.store.get(GROUP, "")
+        shown = self.store.get("job_ras", "")
         assert shown is not None
         rows = zip(shown.layout.series, shown.values, strict=True)
         return {(metric.removeprefix("commwatch_"), *labels): value for (metric, labels), value in rows if value}
 
 
-def test_a_suspected_job_is_asked_about_once(procfs: Path) -> None:
+Suspect = Callable[[RasWord | None], Suspicion]
+
+
+@pytest.fixture
+def suspect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Suspect:
+    return lambda give: Suspicion(give, tmp_path / "daemon", monkeypatch)
+
+
+def test_a_suspected_job_is_asked_about_once(suspect: Suspect, procfs: Path) -> None:
     """While it is suspected; a new suspicion is another one. The word never takes the suspicion away."""
-    job = Suspicion(RasWord("agree", ranks=2, communicators=1))
+    job = suspect(RasWord("agree", ranks=2, communicators=1))
     assert job.check(39) == {}
     for _ in range(5):
         assert job.check(70) == {("nccl_ras_queries_total", "agree"): 1}
@@ -414,12 +437,12 @@ def test_nothing_is_asked_unless_the_site_has_turned_it_on(tmp_path: Path, monke
     """It is off by default."""
     off, on = (FedDaemon(tmp_path, monkeypatch, config).engine for config in (Config(), Config(jobs=Jobs(ras=True))))
     assert off.job_ras is None
-    assert isinstance(on.job_ras, JobRas)
+    assert on.job_ras is not None
 
 
-def test_ranks_are_shown_by_state_and_one_that_is_behind_at_its_gpu() -> None:
+def test_ranks_are_shown_by_state_and_one_that_is_behind_at_its_gpu(suspect: Suspect) -> None:
     """At the lowest GPU of the job, as its other metrics."""
-    job = Suspicion(judge_report(report(LATE).encode(), PIDS))
+    job = suspect(judge_report(report(LATE).encode(), PIDS))
     assert job.check(70) == {
         ("nccl_ras_queries_total", "differ"): 1,
         ("job_ras_ranks", *LABELS[0], "behind"): 1,
@@ -428,17 +451,15 @@ def test_ranks_are_shown_by_state_and_one_that_is_behind_at_its_gpu() -> None:
 
 
 @pytest.mark.parametrize("give", [None, RasWord("cut")])
-def test_after_a_cut_connection_there_is_silence_for_an_hour(give: RasWord | None) -> None:
+def test_after_a_cut_connection_there_is_silence_for_an_hour(suspect: Suspect, give: RasWord | None) -> None:
     """For this job, and over a change of the configuration."""
-    job = Suspicion(give)
+    job = suspect(give)
     job.check(70)
     job.check(0)
-    for _ in range(int(SILENCE_SECONDS / 60) - 2):
+    for _ in range(int(3600 / 60) - 2):
         job.check(70)
     assert len(job.commands) == 1
-    later = JobRas(job.store, shipped(), "/proc", lambda: job.now, job._ask)
-    later.take_over(job.asker)
-    job.asker = later
+    job.reconfigure()
     job.check(70, 10)
     assert len(job.commands) == 1
     job.check(70, 120)
@@ -446,9 +467,9 @@ def test_after_a_cut_connection_there_is_silence_for_an_hour(give: RasWord | Non
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:28028", ""])
-def test_the_silence_is_that_of_one_job_and_its_address(address: str) -> None:
+def test_the_silence_is_that_of_one_job_and_its_address(suspect: Suspect, address: str) -> None:
     """Another job is asked, but not where the first one was."""
-    job = Suspicion(RasWord("cut", address=address))
+    job = suspect(RasWord("cut", address=address))
     job.check(70)
     job.store.jobs = {PIDS[0]: PIDS[0], PIDS[1]: PIDS[1]}
     job.store.occupants = {labels[1]: (pid + 100,) for labels, pid in zip(LABELS, PIDS, strict=True)}
@@ -457,13 +478,13 @@ def test_the_silence_is_that_of_one_job_and_its_address(address: str) -> None:
     assert job.silent == ["", address]
 
 
-def test_a_job_at_a_silent_address_is_asked_when_the_hour_is_over() -> None:
+def test_a_job_at_a_silent_address_is_asked_when_the_hour_is_over(suspect: Suspect) -> None:
     """Which address that is, only the process that asks can know."""
-    job = Suspicion(RasWord("no_answer", address="127.0.0.1:28028"))
+    job = suspect(RasWord("no_answer", address="127.0.0.1:28028"))
     job.check(70)
     job.store.occupants = {labels[1]: (pid + 100,) for labels, pid in zip(LABELS, PIDS, strict=True)}
     job.give = RasWord("silent")
-    for _ in range(int(SILENCE_SECONDS / 60) - 2):
+    for _ in range(int(3600 / 60) - 2):
         shown = job.check(70)
     assert shown == {("nccl_ras_queries_total", "no_answer"): 1, ("nccl_ras_queries_total", "silent"): 1}
     job.give = RasWord("agree", ranks=2, communicators=1)
@@ -479,11 +500,11 @@ def test_a_silent_address_is_not_asked(procfs: Path) -> None:
     assert ask_about(procfs, PIDS, silent=["127.0.0.1:1"]).outcome == "silent"
 
 
-def test_the_process_that_asks_is_real(start: Callable[..., StandIn], procfs: Path) -> None:
+def test_the_process_that_asks_is_real(suspect: Suspect, start: Callable[..., StandIn], procfs: Path) -> None:
     """From the suspicion over the process to the word, with a server in place of NCCL."""
     server = start(report(LATE))
     ProcessTable(procfs).add(PIDS[0], {"NCCL_RAS_ADDR": f"127.0.0.1:{server.addresses[0][1]}"}, rank=0)
-    job = Suspicion(None)
-    job.asker = JobRas(job.store, shipped(), str(procfs), lambda: job.now)
+    job = suspect(None)
+    job.asker._ask = job.asks
     assert job.check(70)[("job_ras_behind", *LABELS[1])] == 1
     assert server.commands.count("STATUS") == 1

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from commwatch.jobs.settings.plan import APART_SECONDS, OVERDUE_SECONDS, SOON_SECONDS, JobSettings
 from commwatch.jobs.settings.records import AuditOrder, AuditRecord, JobProcess, SettingRemark
 from commwatch.node.run import Collected, Outcome
-from commwatch.node.store import Store
 from commwatch.readings import Absence
+from commwatch.service.engine import Engine
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.snapshot import Series, Value
-from support.core import SLOTS, Clock, block, collected, collector
+from support.core import SLOTS, block, collected, collector
+from support.fed_daemon import FedDaemon
+
+SOON_SECONDS, APART_SECONDS, OVERDUE_SECONDS = 1.0, 30.0, 30.0
+"""After a change, from one audit to the next, and after which one that was not made is asked for again."""
 
 REMARK = SettingRemark("p2p_off", "NCCL_P2P_DISABLE", "harmful", "Words.", "Take it out.", "environment", 1, (7,))
 
@@ -21,16 +26,28 @@ REMARK = SettingRemark("p2p_off", "NCCL_P2P_DISABLE", "harmful", "Words.", "Take
 class Node:
     """Two GPUs whose processes a test sets."""
 
-    def __init__(self) -> None:
-        self.clock = Clock()
-        self.store = Store()
+    def __init__(self, folder: Path, patched: pytest.MonkeyPatch) -> None:
         self.own: list[int] = []
-        self.planned: list[float] = []
-        self.settings = JobSettings(self.store, lambda: self.own, self.planned.append, self.clock.monotonic)
+        patched.setattr(Engine, "_own_ranks", lambda engine: self.own)
+        self.daemon = FedDaemon(folder, patched)
+        self.clock, self.store, self.settings = (
+            self.daemon.clock,
+            self.daemon.engine.store,
+            self.daemon.engine.job_settings,
+        )
         for index, slot in enumerate(SLOTS):
             labels = CATALOGUE["commwatch_gpu_info"].labels
             info = ("commwatch_gpu_info", (str(index), slot, *[""] * (len(labels) - 2)))
             self.store.put("nvml_identity", slot, block({info: 1}), float("inf"))
+
+    @property
+    def planned(self) -> list[float]:
+        """Seconds after which an audit was asked for, each time."""
+        return [delay for name, delay in self.daemon.jobs.moved if name == "nccl_settings"]
+
+    def ran(self, name: str, found: Collected) -> None:
+        """A run of a collector."""
+        self.daemon.engine.pipeline.on_batch(Outcome(collector(name), found, time=self.clock.now))
 
     def read(self, first: tuple[int, ...], second: tuple[int, ...] | None = ()) -> None:
         """A run of the collector that lists processes; None: that GPU does not answer."""
@@ -44,19 +61,19 @@ class Node:
             else:
                 self.store.drop("nvml_processes", slot)
         self.store.occupants = occupants
-        self.settings.on_batch(Outcome(collector("nvml_processes"), collected()))
+        self.ran("nvml_processes", collected())
 
     def audit(self, record: AuditRecord | None = None) -> tuple[int, ...]:
         """The collector of settings runs; whom it is told to audit."""
         order = msgspec.json.decode(self.settings.order(), type=AuditOrder)
         found = Collected({}, [], 0.1, audit=msgspec.json.encode(record or AuditRecord()))
-        self.settings.on_batch(Outcome(collector("nccl_settings"), found))
+        self.ran("nccl_settings", found)
         return order.pids
 
 
 @pytest.fixture
-def node() -> Node:
-    return Node()
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    return Node(tmp_path, monkeypatch)
 
 
 def test_nobody_is_audited_before_the_driver_has_listed_processes(node: Node) -> None:
@@ -123,7 +140,7 @@ def test_an_audit_that_failed_is_made_again_soon(node: Node, absence: Absence) -
     node.read((7, 8))
     node.settings.order()
     node.clock.now += 10
-    node.settings.on_batch(Outcome(collector("nccl_settings"), collected(None, absence)))
+    node.ran("nccl_settings", collected(None, absence))
 
     assert node.planned == [SOON_SECONDS, APART_SECONDS - 10]
     assert node.settings.audited_at is None
@@ -178,7 +195,7 @@ def test_an_audit_that_is_none_is_not_kept(node: Node, told: bytes) -> None:
     node.read((7,))
     node.audit(AuditRecord(1))
     with capture_logs() as logged:
-        node.settings.on_batch(Outcome(collector("nccl_settings"), Collected({}, [], 0.1, audit=told)))
+        node.ran("nccl_settings", Collected({}, [], 0.1, audit=told))
 
     assert [one["event"].partition(":")[0] for one in logged] == ["the audit of NCCL settings is not taken"]
     assert node.settings.record() == AuditRecord(1)

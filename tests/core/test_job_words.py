@@ -13,30 +13,24 @@ from typing import Any
 import msgspec
 import pytest
 
+from commwatch.config.settings import Config, Jobs
 from commwatch.findings.finding import Component
 from commwatch.findings.job_evidence import with_job_evidence
 from commwatch.jobs.evidence import JobEvidence, JobRank, SuspectedJob
 from commwatch.jobs.flight_recorder.report import JobVerdict
 from commwatch.jobs.flight_recorder.source import FlightRecorderSource
-from commwatch.jobs.flight_recorder.tracker import FlightRecorderVerdicts
 from commwatch.jobs.flight_recorder.verdict import CLOCKS_SECONDS, Verdict
 from commwatch.jobs.inspector.report import InspectorReport, ProcessReport
-from commwatch.jobs.inspector.tracker import JobInspector
 from commwatch.jobs.logs.source import LOOK_SECONDS, NcclLogsSource
-from commwatch.jobs.logs.tracker import JobLogs, JobLogsState
 from commwatch.jobs.ras import RasWord, Trouble
 from commwatch.jobs.settings.audit import audit_processes
 from commwatch.jobs.settings.facts import NodeFacts
-from commwatch.jobs.settings.plan import JobSettings
 from commwatch.jobs.settings.records import AuditRecord, JobProcess
 from commwatch.node.run import Outcome
 from commwatch.readings import LogErrors
 from commwatch.service.api import Answers
-from commwatch.service.job_ras import JobRas
-from commwatch.service.job_words import JobWords
 from commwatch.workers.one_shot import Answer
 from support.core import block, collected, collector
-from support.facts import shipped
 from support.fed_daemon import FedDaemon
 from support.findings import finding
 from support.flight_recorder import call, dump, pickled
@@ -67,30 +61,32 @@ class Story:
         two: there are two jobs, each on two GPUs.
     """
 
-    def __init__(self, procfs: Path, *, two: bool = False) -> None:
-        self.node = node = Node(procfs)
+    def __init__(self, folder: Path, patched: pytest.MonkeyPatch, *, two: bool = False, ras: bool = True) -> None:
+        self.daemon = FedDaemon(folder, patched, Config(jobs=Jobs(ras=ras)))
+        self.engine = engine = self.daemon.engine
+        self.node = node = Node(folder / "procfs", store=engine.store, tracker=engine.pipeline.stuck_jobs)
         if two:
             node.store.jobs = {pid: PIDS[place // 2 * 2] for place, pid in enumerate(PIDS)}
         node.read(620)
         self.payload = node.now
         """Monotonic seconds."""
         node.stops(120)
-        self.dumps = FlightRecorderVerdicts(node.store)
-        self.logs = JobLogs(JobLogsState(), node.store)
-        self.settings = JobSettings(node.store, list, lambda seconds: None)
-        self.inspector = JobInspector(node.store, procfs)
         self.word = RasWord("agree", ranks=4, communicators=1)
-        self.ras = JobRas(node.store, shipped(), str(procfs), lambda: node.now, self._ask)
-        self.words = JobWords(
-            node.store, node.tracker, self.dumps, self.logs, self.settings, self.ras, procfs, lambda: self.node.now
-        )
+        if engine.job_ras is not None:
+            engine.job_ras._ask = self._ask
 
     async def _ask(self, *_: Any, **__: Any) -> Answer:
         return Answer(0, msgspec.json.encode(self.word).decode())
 
-    def _take(self, tracker: Any, name: str, audit: Any) -> None:
+    def ask_ras(self) -> None:
+        assert self.engine.job_ras is not None
+        self.daemon.clock.now = self.node.now
+        asyncio.run(self.engine.job_ras.run())
+
+    def take(self, name: str, audit: Any) -> None:
+        """A run of a collector that found this."""
         found = replace(collected({}), audit=msgspec.json.encode(audit))
-        tracker.on_batch(Outcome(collector(name), found, time=self.node.now))
+        self.engine.pipeline.on_batch(Outcome(collector(name), found, time=self.node.now))
 
     def judged(
         self, taken: float = 30.0, since: float = 0.0, *, owner: int = USER, series: str = "a", **changes: Any
@@ -100,7 +96,7 @@ class Story:
         return JobVerdict(owner, series, at + taken, msgspec.structs.replace(VERDICT, since=at + since, **changes))
 
     def dump(self, *verdicts: JobVerdict) -> None:
-        self._take(self.dumps, "flight_recorder", verdicts)
+        self.take("flight_recorder", verdicts)
 
     def audit(self, *series: str, logs: Sequence[Sequence[str]] = ((),) * len(PIDS)) -> None:
         """The audit knows where the dumps of each process are, and its logs; empty where it does not."""
@@ -109,13 +105,13 @@ class Story:
             for rank, (pid, one, own) in enumerate(zip(PIDS, series or [""] * len(PIDS), logs, strict=True))
         )
         jobs = self.node.store.jobs
-        self._take(self.settings, "nccl_settings", AuditRecord(processes=places))
+        self.take("nccl_settings", AuditRecord(processes=places))
         self.node.store.jobs = jobs
 
     def log(self, *errors: LogErrors, at: float = 30.0) -> None:
         """Errors are read in logs this number of seconds after the last payload."""
         found = replace(collected({}), log_errors=list(errors))
-        self.logs.on_batch(Outcome(collector("nccl_logs"), found, time=self.payload + at))
+        self.engine.pipeline.on_batch(Outcome(collector("nccl_logs"), found, time=self.payload + at))
 
     def inspect(self, *reports: ProcessReport) -> None:
         for index, slot in enumerate(SLOTS):
@@ -123,38 +119,39 @@ class Story:
             links = ("commwatch_nvlink_links", (str(index), slot))
             self.node.store.put("nvml_identity", slot, block({info: 1, links: 18}, 0.0), 1e9)
         self.node.store.put("nccl_inspector", "", block({("commwatch_nccl_inspector_files", ()): 1}, 0.0), 1e9)
-        self.inspector.on_batch(Outcome(collector("nvml_processes"), collected({}), 1.0))
-        self._take(self.inspector, "nccl_inspector", InspectorReport(reports))
+        self.engine.pipeline.on_batch(Outcome(collector("nvml_processes"), collected({}), 1.0))
+        self.take("nccl_inspector", InspectorReport(reports))
 
     def evidence(self) -> dict[str, tuple[JobEvidence, ...]]:
-        return self.words.words(EPOCH + self.node.now)
+        self.daemon.clock.now = self.node.now
+        return self.engine._job_words.words(EPOCH + self.node.now)
 
     def said(self, gpu: int = 0) -> list[str]:
         return [one.words for one in self.evidence()[SLOTS[gpu]]]
 
 
 @pytest.fixture
-def story(tmp_path: Path) -> Story:
-    return Story(tmp_path)
+def story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Story:
+    return Story(tmp_path / "daemon", monkeypatch)
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> Story:
-    return Story(tmp_path, two=True)
+def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Story:
+    return Story(tmp_path / "daemon", monkeypatch, two=True)
 
 
 def test_one_story_of_all_sources(story: Story) -> None:
     """Who did not arrive, on which GPU, in which operation; in the order of trust."""
+    story.inspect(ProcessReport(PIDS[2], True, owner=USER, newest_age=95.0))
     story.audit("a", "a", "a", "a", logs=[["l"]] * 4)
     story.dump(story.judged())
     story.log(replace(RETRY, category="remote"), at=10.0)
     story.log(RETRY)
     story.log(*(timeout(rank) for rank in range(3)), at=100.0)
     story.log(replace(RETRY, category="other"), at=110.0)
-    story.inspect(ProcessReport(PIDS[2], True, owner=USER, newest_age=95.0))
     story.word = RasWord("differ", 4, 1, troubles=(Trouble(4, missing=(3,), behind=(1,), operation="all_reduce"),),
                          behind_pids=(PIDS[1],))  # fmt: skip
-    asyncio.run(story.ras.run())
+    story.ask_ras()
     evidence = story.evidence()[SLOTS[0]]
     assert [one.words for one in evidence] == [
         f"Flight Recorder (dump 10:57:30 UTC): {DETAIL}; rank 3 is on GPU3",
@@ -188,8 +185,8 @@ def test_from_the_dumps_and_environments_to_the_words(story: Story, tmp_path: Pa
         (table.root / f"{pid}/root").symlink_to(container)
         story.node.user[pid] = os.geteuid()
     story.node.write()
-    story._take(story.settings, "nccl_settings", audit_processes(PIDS, NodeFacts(), table.root))
-    story._take(story.dumps, "flight_recorder", msgspec.Raw(audit))
+    story.take("nccl_settings", audit_processes(PIDS, NodeFacts(), table.root))
+    story.take("flight_recorder", msgspec.Raw(audit))
     assert story.said() == [
         "Flight Recorder (dump 10:58:00 UTC): rank 3 did not call all_reduce 9 of group 0 (default_pg), in which "
         "ranks 0-2 wait; rank 3 is on GPU3"
@@ -267,7 +264,7 @@ def test_dumps_count_for_the_job_that_wrote_them(
     change(story)
     story.node.write()
     said = story.said()
-    doubt = "" if story.dumps.latest[0].verdict.is_certain else " (not certain)"
+    doubt = "" if story.engine.pipeline.flight_recorder.latest[0].verdict.is_certain else " (not certain)"
     assert [one.partition("; rank")[0] for one in said] == [
         f"Flight Recorder (dump 10:57:30 UTC{one}): {DETAIL}{doubt}" for one in words
     ]
@@ -298,9 +295,9 @@ def test_two_jobs_of_one_user_are_not_mixed(
 
 def test_the_records_and_answers_of_another_job_are_not_used(two: Story) -> None:
     two.inspect(ProcessReport(PIDS[3], True, owner=USER, newest_age=95.0))
-    asyncio.run(two.ras.run())
+    two.ask_ras()
     two.word = RasWord("differ", 2, 1, died=1)
-    asyncio.run(two.ras.run())
+    two.ask_ras()
     alike = "RAS shows no difference between the ranks, as it does in a hang of all alike"
     differs = "RAS: 1 processes died while it was asked"
     assert sorted([two.said(0), two.said(2)]) == sorted([[alike], ["Inspector: newest record 95 s ago", differs]])
@@ -338,7 +335,7 @@ def test_a_record_from_before_the_last_payload_says_nothing(
 
 
 def test_an_answer_of_ras_from_an_earlier_pause_does_not_count(story: Story) -> None:
-    asyncio.run(story.ras.run())
+    story.ask_ras()
     assert len(story.said()) == 1
     story.node.gpus, story.node.nvlink = [COMPUTES] * 4, 0.3
     story.node.read(620)
@@ -349,14 +346,12 @@ def test_an_answer_of_ras_from_an_earlier_pause_does_not_count(story: Story) -> 
 @pytest.mark.parametrize("outcome", ["young", "no_answer", "cut", "other_job", "setting_up", "unreachable", "silent"])
 def test_that_ras_was_not_asked_or_is_another_jobs_is_no_evidence(story: Story, outcome: Any) -> None:
     story.word = RasWord(outcome)
-    asyncio.run(story.ras.run())
+    story.ask_ras()
     assert story.said() == []
 
 
-def test_without_ras_nothing_is_said_of_it(story: Story) -> None:
-    words = JobWords(story.node.store, story.node.tracker, story.dumps, story.logs, story.settings, None,
-                     story.node.procfs, lambda: story.node.now)  # fmt: skip
-    assert words.words(EPOCH + story.node.now) == {SLOTS[0]: ()}
+def test_without_ras_nothing_is_said_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Story(tmp_path, monkeypatch, ras=False).evidence() == {SLOTS[0]: ()}
 
 
 # --- logs ---
@@ -394,7 +389,7 @@ def test_from_the_logs_and_environments_to_the_words(
         for rank in (0, 1, 2)
     ))  # fmt: skip
     (container / "logs/node1.7.log").write_text("node1:7:7 [0] NCCL WARN Cuda failure 'out of memory'\n")  # another's
-    story._take(story.settings, "nccl_settings", audit_processes(PIDS, NodeFacts(), table.root))
+    story.take("nccl_settings", audit_processes(PIDS, NodeFacts(), table.root))
     story.log(*source.collect("nccl_logs").log_errors)
     assert story.said() == [f"job log (read 10:57:30 UTC): {GIVEN_UP} (mlx5_0); ranks 0-2 timed out in ALLREDUCE 1042"]
 
@@ -491,7 +486,7 @@ def test_the_texts_of_a_dump_are_cut_and_printable(story: Story) -> None:
     name = "\x1b[2J\u202e\n<b>" + "x" * 100_000
     frames = {"0": ("train /home/someone/secret.py:3",)}
     story.dump(story.judged(group=name, detail=f"rank 3 did not call {name}.", frames=frames, ranks=tuple(range(5000))))
-    assert b"secret" not in msgspec.json.encode(story.dumps.latest)
+    assert b"secret" not in msgspec.json.encode(story.engine.pipeline.flight_recorder.latest)
     (words,) = story.said()
     assert words.isprintable()
     assert len(words) < 800
@@ -541,6 +536,6 @@ def test_the_daemon_puts_the_words_on_its_findings(tmp_path: Path, monkeypatch: 
 
 def test_a_defect_in_the_words_ends_no_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     daemon = FedDaemon(tmp_path, monkeypatch)
-    monkeypatch.setattr(JobWords, "words", lambda *_: 1 / 0)
+    monkeypatch.setattr(daemon.engine._job_words, "words", lambda *_: 1 / 0)
     daemon.engine.look()
     assert daemon.engine.verdict.looked_at is not None

@@ -8,15 +8,11 @@ from typing import Any
 
 import pytest
 
-from commwatch.jobs.over_tcp import GROUP, OverTcp, default_interfaces
-from commwatch.node.run import Outcome
-from commwatch.node.store import Store
 from commwatch_exporters.snapshot import Series, Value
-from support.core import block, collected, collector
-from support.facts import shipped
+from support.core import block
+from support.fed_daemon import FedDaemon
 
 SLOT, PID, STEP = "0000:17:00.0", 101, 15.0
-NETWORK = collector("network", interval=STEP)
 HEAD = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
 ROUTE = "{}\t00000000\t0100000A\t{}\t0\t0\t0\t00000000\t0\t0\t0\n"
 ROUTE_IPV6 = "0" * 32 + " 00 " + "0" * 32 + " 00 fe80 00000400 00000001 00000000 {} {}\n"
@@ -25,14 +21,15 @@ ROUTE_IPV6 = "0" * 32 + " 00 " + "0" * 32 + " 00 fe80 00000400 00000001 00000000
 class Node:
     """A GPU with a job, an RDMA port, and the interface of the default route beside another one."""
 
-    def __init__(self, procfs: Path) -> None:
-        self.procfs = procfs
-        (procfs / "net").mkdir()
-        (procfs / "net/route").write_text(HEAD + ROUTE.format("eth0", "0003"))
-        self.store = Store()
+    def __init__(self, folder: Path, patched: pytest.MonkeyPatch) -> None:
+        self.daemon = FedDaemon(folder, patched)
+        self.procfs = folder / "procfs"
+        (self.procfs / "net").mkdir()
+        (self.procfs / "net/route").write_text(HEAD + ROUTE.format("eth0", "0003"))
+        self.store = self.daemon.engine.store
         self.store.occupants = {SLOT: (PID,)}
-        self.tracker = OverTcp(self.store, shipped(), procfs)
-        self.now = 1000.0
+        self.others: dict[str, dict[Any, Value]] = {}
+        """Interfaces beside the one whose name is ``name``."""
         self.transmit: float = 1e9
         self.receive: float = 1e9
         self.rdma: float | None = 1e6
@@ -44,9 +41,14 @@ class Node:
         self.rdma_is_late = False
         self._counts = {"transmit": 0.0, "receive": 0.0, "rdma": 0.0}
 
+    @property
+    def now(self) -> float:
+        """Monotonic seconds."""
+        return self.daemon.clock.now
+
     def read(self, seconds: float) -> None:
         for _ in range(int(seconds / STEP)):
-            self.now += STEP
+            self.daemon.clock.now += STEP
             for name in self._counts:
                 self._counts[name] += (getattr(self, name) or 0.0) * STEP
             use: dict[Any, Value] = {("commwatch_gpu_utilization_ratio", ("0", SLOT)): self.use}
@@ -63,20 +65,16 @@ class Node:
                 for way in ("transmit", "receive")
             }
             interface["commwatch_ethernet_info", (self.name, "", "mlx5_core", self.master)] = 1
-            self.store.put("network", self.name, block(interface, self.now), 1e9)
-            self.tracker.on_batch(Outcome(NETWORK, collected({}), time=self.now))
+            self.daemon.feed("network", {self.name: interface, **self.others})
 
     def shown(self) -> dict[str, dict[tuple[str, ...], Value]]:
-        found: dict[str, dict[tuple[str, ...], Value]] = {}
-        for one in self.store.group(GROUP).values():
-            for (metric, labels), value in zip(one.layout.series, one.values, strict=True):
-                found.setdefault(metric.removeprefix("commwatch_job_over_tcp_"), {})[labels] = value
-        return found
+        found = {name: self.daemon.series(f"job_over_tcp_{name}") for name in ("seconds", "bytes_per_second")}
+        return {name: series for name, series in found.items() if series}
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    return Node(tmp_path)
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    return Node(tmp_path, monkeypatch)
 
 
 def test_the_time_counts_while_tcp_carries_what_rdma_does_not(node: Node) -> None:
@@ -108,7 +106,7 @@ def test_a_bond_beside_its_parts_is_not_counted_twice(node: Node) -> None:
         whole: dict[Series, Value] = {
             (f"commwatch_ethernet_{way}_bytes_total", ("bond0",)): node.now * 1e9 for way in ("transmit", "receive")
         }
-        node.store.put("network", "bond0", block(whole, node.now), 1e9)
+        node.others = {"bond0": whole}
     assert node.shown()["bytes_per_second"] == {("0", SLOT, "ens1f0"): 2e9}
 
 
@@ -156,7 +154,7 @@ def test_what_an_efa_adapter_answers_to_remote_reads_is_rdma(node: Node) -> None
 def test_a_gap_and_a_counter_that_begins_again_are_no_traffic(node: Node) -> None:
     """The time begins again."""
     node.read(60)
-    node.now += 121
+    node.daemon.clock.now += 121
     node.read(15)
     assert not node.shown()
     node.read(30)
@@ -191,11 +189,14 @@ def test_readers_of_one_interval_come_in_any_order(node: Node) -> None:
     assert node.shown()["seconds"] == {("0", SLOT, "eth0"): 7 * STEP}
 
 
-def test_the_default_route_of_ipv6_counts_where_ipv4_has_none(tmp_path: Path) -> None:
+def test_the_default_route_of_ipv6_counts_where_ipv4_has_none(node: Node) -> None:
     """Not that of the loopback, by which the kernel rejects what it cannot reach."""
-    (tmp_path / "net").mkdir()
+    (node.procfs / "net/route").unlink()
     routes = ROUTE_IPV6.format("00200200", "lo") + ROUTE_IPV6.format("00450003", "eth3")
-    (tmp_path / "net/ipv6_route").write_text(routes)
-    assert default_interfaces(tmp_path) == {"eth3"}
-    (tmp_path / "net/route").write_text(HEAD + ROUTE.format("eth0", "0003"))
-    assert default_interfaces(tmp_path) == {"eth0"}
+    (node.procfs / "net/ipv6_route").write_text(routes)
+    node.name = "eth3"
+    node.read(60)
+    assert set(node.shown()["seconds"]) == {("0", SLOT, "eth3")}
+    (node.procfs / "net/route").write_text(HEAD + ROUTE.format("eth0", "0003"))
+    node.read(120)
+    assert not node.shown()

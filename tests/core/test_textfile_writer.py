@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,11 +24,10 @@ STATE = ("commwatch_gpu_state", ("0", "0000:17:00.0"))
 class Kept:
     """A writer, its settings, and a value that changes from one page to the next."""
 
-    def __init__(self, file: Path | None) -> None:
+    def __init__(self, file: Path | None, page: Callable[[], bytes] | None = None) -> None:
         self.settings = Textfile(path=str(file or ""), interval=Duration(15))
         self.value = 0
-        page = MetricsPage(lambda: snapshot_of({STATE: self.value}))
-        self.writer = TextfileWriter(page.textfile)
+        self.writer = TextfileWriter(page or MetricsPage(lambda: snapshot_of({STATE: self.value})).textfile)
 
     def write(self) -> None:
         """A turn of the writer and the end of what it began."""
@@ -124,3 +125,65 @@ def test_a_directory_that_hangs_holds_nothing_up(tmp_path: Path, monkeypatch: py
     kept.writer._thread.join()  # it logs, and would do so into the next test
 
     assert [one["error"] for one in logged] == ["the last write has not come back"]
+
+
+def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+    """Whenever it is read, there is one of the pages; and nothing else that ends in .prom."""
+    file = tmp_path / "commwatch.prom"
+    pages = [bytes([letter]) * 200_000 for letter in b"abcdefghijklmnopqrst"]
+    turns = iter(pages * 5)
+    kept = Kept(file, lambda: next(turns))
+    kept.write()
+    seen: set[bytes] = set()
+    names: set[str] = set()
+    over = threading.Event()
+
+    def read() -> None:
+        while not over.is_set():
+            seen.add(file.read_bytes())
+            names.update(one for one in os.listdir(tmp_path) if one.endswith(".prom"))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for _ in pages * 4:
+        kept.write()
+    over.set()
+    reader.join()
+
+    assert seen <= set(pages)
+    assert names == {"commwatch.prom"}
+    assert os.listdir(tmp_path) == ["commwatch.prom"]
+
+
+def test_everyone_can_read_it_whatever_the_umask(tmp_path: Path) -> None:
+    """The unit's umask is 0027, and node_exporter runs as another user."""
+    before = os.umask(0o077)
+    try:
+        Kept(tmp_path / "commwatch.prom").write()
+    finally:
+        os.umask(before)
+
+    assert stat.S_IMODE((tmp_path / "commwatch.prom").stat().st_mode) == 0o644
+
+
+def test_a_link_in_the_way_of_the_temporary_file_leads_nowhere(tmp_path: Path) -> None:
+    """Whoever may write into the directory must not choose what we write to."""
+    other = tmp_path / "other"
+    other.write_text("precious")
+    (tmp_path / f".commwatch.prom.{os.getpid()}").symlink_to(other)
+
+    Kept(tmp_path / "commwatch.prom", lambda: b"page").write()
+
+    assert other.read_text() == "precious"
+    assert (tmp_path / "commwatch.prom").read_bytes() == b"page"
+
+
+def test_what_cannot_be_put_in_place_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Here a directory has the file's name."""
+    (tmp_path / "commwatch.prom").mkdir()
+
+    with capture_logs() as logs:
+        Kept(tmp_path / "commwatch.prom").write()
+
+    assert [entry["error"] for entry in logs] == ["Is a directory"]
+    assert os.listdir(tmp_path) == ["commwatch.prom"]

@@ -40,8 +40,9 @@ def faults_file(folder: Path, text: str = "[]\n") -> Path:
 
 @pytest.fixture(scope="module")
 def h100(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """A daemon of a simulated node that those share who leave it as it was."""
-    with running(tmp_path_factory.mktemp("h100"), *H100) as daemon:
+    """A daemon of a simulated node that those share who leave it as it was; nobody listens to what it tells systemd."""
+    folder = tmp_path_factory.mktemp("h100")
+    with running(folder, *H100, NOTIFY_SOCKET=str(folder / "gone")) as daemon:
         yield daemon
 
 
@@ -63,12 +64,13 @@ def configured(config: Path) -> Iterator[Daemon]:
 def test_the_real_machine_is_served_and_term_stops_at_once(tmp_path: Path) -> None:
     """Without a GPU the daemon says so, invents nothing, and serves the interfaces that are there.
 
-    systemd hears that it is ready after the first collection, the heartbeat that feeds the watchdog, and its end.
+    systemd hears that it is ready after the first collection, the heartbeat that feeds the watchdog, and its end, here
+    on an address whose leading zero byte it writes as @.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-        systemd.bind(str(tmp_path / "notify"))
+        systemd.bind(f"\0{tmp_path}")
         systemd.settimeout(PATIENCE_SECONDS)
-        with running(tmp_path, NOTIFY_SOCKET=str(tmp_path / "notify")) as daemon:
+        with running(tmp_path, NOTIFY_SOCKET=f"@{tmp_path}") as daemon:
             heard = [systemd.recv(1000)]
             while b"WATCHDOG=1" not in heard:
                 heard.append(systemd.recv(1000))

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
+import yaml
+
+import commwatch
 from commwatch.diagnosis.check import Check, CheckVerdict
+from commwatch.diagnosis.known import Known
 from commwatch.diagnosis.marks.profiles import PROFILES, Asked
-from commwatch.diagnosis.settings import known_proposals, proposal_checks
 from commwatch.probes.by_hand.trial import SettingGain, SettingTrial
-from diagnosis.exposed import known_of
+from diagnosis.exposed import branch_of, known_of
 from support.machines import gpus, merged
 from support.passes import in_one_pass
 
 Word = Literal["faster", "slower", "same"]
+PROPOSALS = yaml.safe_load((Path(commwatch.__file__).parent / "data/nccl_proposals.yaml").read_text())["proposals"]
+
+
+def proposals(known: Known) -> list[Check]:
+    """Those that the branch of the settings shows."""
+    return [one for one in branch_of(known, "settings") if ": proposed " in one.what]
 
 
 def trial(setting: str, *words: Word) -> SettingTrial:
@@ -35,19 +45,19 @@ def check(setting: str, *trials: SettingTrial, version: str = "2.27.3", profile:
     probed = ("all_reduce", "nccl", "all_reduce", "8", "67108864", "8", version, "", "", "model")
     node = merged(gpus(8, "NVIDIA H100 80GB HBM3"), {"commwatch_probe_info": {probed: 1}})
     known = replace(known_of(node), asked=Asked(PROFILES[profile]), trials=trials)
-    [found] = [one for one in proposal_checks(known) if one.what == f"{profile}: proposed {setting}"]
+    [found] = [one for one in proposals(known) if one.what == f"{profile}: proposed {setting}"]
     return found
 
 
 @in_one_pass("profile", ["7b", "30b", "70b", "235b"])
 def test_each_profile_has_proposals_with_a_source(profile: str) -> None:
     """And none is shown unless a profile is asked for."""
-    rows = [row for row in known_proposals().proposals if profile in row.profiles]
-    shown = [*proposal_checks(replace(known_of(gpus(8, "NVIDIA A10")), asked=Asked(PROFILES[profile])))]
+    rows = [row for row in PROPOSALS if profile in row["profiles"]]
+    shown = proposals(replace(known_of(gpus(8, "NVIDIA A10")), asked=Asked(PROFILES[profile])))
 
     assert len(shown) == len(rows) >= 9
     assert all(one.source.startswith("https://") for one in shown)
-    assert not [*proposal_checks(known_of(gpus(8, "NVIDIA A10")))]
+    assert proposals(known_of(gpus(8, "NVIDIA A10"))) == []
 
 
 @in_one_pass(

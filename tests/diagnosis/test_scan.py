@@ -21,13 +21,12 @@ from commwatch.probes.plan import CycleResult, Failed, Measured, Skipped, StepOu
 from commwatch.probes.prospect import Prospect
 from commwatch.probes.rank_plan import FailureReason, SkipReason, Step
 from commwatch.probes.results.history import Conditions, ProbeHistory
-from commwatch.probes.results.streak import Streak
 from commwatch.probes.workload import plan_cycle
-from commwatch.service.without_daemon import read_without_daemon
 from commwatch.state.client import DaemonAbsent
 from commwatch.state.directory import state_path
 from commwatch.state.maintenance import Maintenance, MaintenanceFile
 from diagnosis.exposed import answer_of, known_of
+from support.command_line import run_command
 from support.facts import NOW, shipped
 
 LIMIT = 1e-3
@@ -97,8 +96,8 @@ def history(ranks: int) -> bytes:
     """Two slow results of the daemon over this number of ranks."""
     now = time.time()
     conditions = Conditions("all_reduce", PLAN.latency_bytes, PLAN.bandwidth_bytes, ranks, "")
-    kept = ProbeHistory("simulated", conditions=conditions, latency_streak=Streak(2, now), latency_judged_at=now)
-    return msgspec.json.encode(kept)
+    kept = ProbeHistory("simulated", conditions=conditions, latency_judged_at=now)
+    return msgspec.json.encode({**msgspec.to_builtins(kept), "latency_streak": {"count": 2, "last_at": now}})
 
 
 @pytest.mark.parametrize(
@@ -153,7 +152,7 @@ def test_a_node_in_maintenance_is_not_read(tmp_path: Path) -> None:
     MaintenanceFile(state).write(Maintenance("upgrade", time.time() + 60, time.time()))
 
     with pytest.raises(CommwatchError, match=r"the node is paused \(upgrade\)"):
-        read_without_daemon(config, shipped())
+        run_command(config, "diagnose", "--full-scan")
 
 
 def test_a_daemon_that_is_gone_after_the_scan_takes_nothing_with_it(

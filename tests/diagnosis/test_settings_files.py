@@ -3,34 +3,54 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import io
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import pytest
 
-from commwatch.commands import diagnose_settings
-from commwatch.commands.diagnose_settings import parse_environment_text, run_settings
 from commwatch.config.settings import Config, Paths
 from commwatch.errors import UsageError
-from commwatch.jobs.settings.facts import NodeFacts, RdmaPort
-from commwatch.jobs.settings.node_network import NodeNetwork
 from commwatch.probes.by_hand.trial import SettingGain, SettingTrial, keep_trial
 from commwatch.workers import by_hand
+from support.command_line import run_command
 from support.passes import in_one_pass
+from support.topologies import simulated_topology
 
-NODE = NodeFacts(gpus=8, peer_levels=frozenset({"NVL"}), peers_unknown=False)
 SECRET = "hunter2"  # noqa: S105 - it must not be printed
 
 
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The network of a machine with two RoCE devices, read in another process."""
+    folder = tmp_path_factory.mktemp("machine")
+    for name in ("mlx5_0", "mlx5_1"):
+        port = folder / f"sys/class/infiniband/{name}/ports/1"
+        (port / "gids").mkdir(parents=True)
+        (port / "state").write_text("4: ACTIVE\n")
+        (port / "link_layer").write_text("Ethernet\n")
+        (port / "gids/3").write_text("0000:0000:0000:0000:0000:ffff:c612:0001\n")
+    (folder / "sys/class/net/eth0").mkdir(parents=True)
+    (folder / "sys/class/net/eth0/operstate").write_text("up\n")
+    return asyncio.run(by_hand.ask_network(str(folder / "sys"), str(folder / "proc"), 30.0))
+
+
 @pytest.fixture(autouse=True)
-def node(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight GPUs on NVLink, known without a look at this machine."""
-    monkeypatch.setattr(diagnose_settings, "_node", lambda config: (NODE, "held against eight GPUs"))
+def node(monkeypatch: pytest.MonkeyPatch, network: Any) -> None:
+    """Eight GPUs on NVLink with this network, known without a look at this machine."""
+
+    async def ask_network(sysfs: str, procfs: str, deadline: float) -> Any:
+        return network
+
+    monkeypatch.setattr(by_hand, "read_topology", lambda config: simulated_topology("h100x8"))
+    monkeypatch.setattr(by_hand, "ask_network", ask_network)
+
+
+def run_settings(names: list[str], config: Config, *, as_json: bool) -> int:
+    return run_command(config, "diagnose", "--settings", *names, *["--json"] * as_json)
 
 
 def given(folder: Path, text: str, name: str = "job.env") -> str:
@@ -46,22 +66,27 @@ def notes(capsys: pytest.CaptureFixture[str]) -> list[tuple[str, str]]:
 
 
 @in_one_pass(
-    "data, expected",
+    "data, code",
     [
-        (b"NCCL_DEBUG=WARN\nA=b=c\n", {"NCCL_DEBUG": "WARN", "A": "b=c"}),
-        (b"A=one\0NCCL_ALGO=Ring\nTree\0", {"A": "one", "NCCL_ALGO": "Ring\nTree"}),
-        (b"declare -x A=\"a b\"\ndeclare -x NAMED\nexport B='c'\n", {"A": "a b", "B": "c"}),
-        (b'declare -x A="first\nsecond"\nB=1\n', {"A": "first", "B": "1"}),
-        (b"A=1\nA=2\n", {"A": "1"}),
-        (b"BASH_FUNC_x%%=() {\n}\nnot a setting\n=\n", {}),
-        (b"A=\xff\n", {"A": "\\xff"}),
-        (b'A="b"\n', {"A": '"b"'}),
-        (b"", {}),
+        (b"NCCL_P2P_DISABLE=1\nA=b=c\n", "p2p_off"),
+        (b"A=one\0NCCL_DEBUG_FILE=Ring\nTree\0NCCL_P2P_DISABLE=1\0", "p2p_off"),
+        (b"declare -x NCCL_P2P_DISABLE=\"1\"\ndeclare -x NAMED\nexport B='c'\n", "p2p_off"),
+        (b"export NCCL_P2P_DISABLE='1'\n", "p2p_off"),
+        (b'declare -x NCCL_P2P_DISABLE="1\nsecond"\nB=1\n', "p2p_off"),
+        (b"NCCL_P2P_DISABLE=0\nNCCL_P2P_DISABLE=1\n", ""),
+        (b"BASH_FUNC_x%%=() {\n}\nnot a setting\n=\nNCCL_P2P_DISABLE=1\n", "p2p_off"),
+        (b"NCCL_P2P_DISABLE=\xff\n", "unreadable_number"),
+        (b'NCCL_P2P_DISABLE="1"\n', "unreadable_number"),
     ],
 )
-def test_environments_are_read_as_they_are_printed(data: bytes, expected: dict[str, str]) -> None:
+def test_environments_are_read_as_they_are_printed(
+    data: bytes, code: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """By env, env -0, export -p of a shell, or the kernel; of equal names the first counts."""
-    assert parse_environment_text(data) == expected
+    (tmp_path / "job.env").write_bytes(data)
+    run_settings([str(tmp_path / "job.env")], Config(), as_json=True)
+
+    assert [found for found, variable in notes(capsys) if variable == "NCCL_P2P_DISABLE"] == [code] * bool(code)
 
 
 def test_a_harmful_setting_is_told_without_its_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,7 +100,7 @@ def test_a_harmful_setting_is_told_without_its_value(tmp_path: Path, capsys: pyt
 
     assert "harmful: NCCL_P2P_DISABLE [p2p_off]" in text
     assert "NCCL_TOKEN" in text
-    assert "Held against eight GPUs." in text
+    assert "Compared with this machine: 8 GPUs, 2 RDMA ports." in " ".join(text.split())
     assert SECRET not in text + told
     assert json.loads(told)["schema"] == "commwatch-settings-audit/1"
 
@@ -176,23 +201,6 @@ def test_processes_that_are_not_read_are_not_clean(tmp_path: Path) -> None:
             run_settings([name], Config(paths=Paths(procfs=str(tmp_path))), as_json=False)
 
 
-def test_the_network_of_a_machine_is_read_in_another_process(tmp_path: Path) -> None:
-    """It comes back as it was read."""
-    (tmp_path / "sys/class/net/eth0").mkdir(parents=True)
-    (tmp_path / "sys/class/net/eth0/operstate").write_text("up\n")
-    port = tmp_path / "sys/class/infiniband/mlx5_0/ports/1"
-    (port / "gids").mkdir(parents=True)
-    (port / "state").write_text("4: ACTIVE\n")
-    (port / "link_layer").write_text("Ethernet\n")
-    (port / "gids/3").write_text("0000:0000:0000:0000:0000:ffff:c612:0001\n")
-
-    network = asyncio.run(by_hand.ask_network(str(tmp_path / "sys"), str(tmp_path / "proc"), 30.0))
-
-    assert network == NodeNetwork(
-        {"eth0": True}, (RdmaPort("mlx5_0", 1, True, "Ethernet", None, frozenset({3})),), None, None, None
-    )
-
-
 def trial(setting: str, *words: Literal["faster", "slower", "same"]) -> SettingTrial:
     """What a setting gave for as many sizes."""
     name, _, value = setting.partition("=")
@@ -241,13 +249,10 @@ def test_what_makes_transfers_faster_or_slower_is_advised_on_by_measurement(
 
 
 def test_what_no_probe_of_one_node_uses_is_measured_over_two(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The command for it is that of nccl-tests."""
-    ports = tuple(RdmaPort(f"mlx5_{number}", 1, active=True, link_layer="InfiniBand") for number in range(2))
-    node = dataclasses.replace(NODE, rdma_ports=ports)
-    monkeypatch.setattr(diagnose_settings, "_node", lambda config: (node, "held against eight GPUs"))
-
     run_settings([given(tmp_path, "NCCL_CROSS_NIC=1\nHOME=/nowhere\n")], Config(), as_json=False)
 
-    assert "No probe of one node uses it" in " ".join(capsys.readouterr().out.split())
+    text = " ".join(capsys.readouterr().out.split())
+    assert "No probe of one node uses it" in text

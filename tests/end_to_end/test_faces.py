@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,11 +15,11 @@ from commwatch.findings.api_documents import FindingsDocument
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Component, Evidence, Finding
 from commwatch.findings.verdict import Word
-from commwatch.generate.dashboards.words import GPU_STATE
 from commwatch.service.page import describe
 from commwatch.views.node_page.page import render_node_page
 from commwatch_exporters.node.model import Node
 from commwatch_exporters.state_words import GPU_STATES
+from support.dashboards import models
 from support.drill_faces import DRILLS, codes_of, faces_agree, played
 from support.findings import finding as finding_of
 from support.html_pages import Page, check
@@ -262,4 +263,4 @@ def test_the_state_of_a_gpu_is_one_word(
     assert f" {name} {word} - " in top
     assert f"GPU state: {word}" in diagnosis
     assert f"{finding.component.words}: {word}" in diagnosis
-    assert GPU_STATE[state][0] == word
+    assert f'"{state}": {{"text": "{word}", "color": "red"' in json.dumps(models()["commwatch-node"])

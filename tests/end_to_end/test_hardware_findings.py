@@ -10,7 +10,6 @@ import pytest
 from commwatch.findings.codes import CODES, EVENTS, WATCHED
 from commwatch.findings.finding import Match
 from commwatch.findings.history import CounterHistory
-from commwatch.findings.repaired import OVER_AFTER
 from commwatch.findings.rule_engine import RuleEngine
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.rule_set import RuleSet
@@ -186,7 +185,7 @@ def test_a_link_that_was_down_for_a_minute_leaves_the_verdict(tmp_path: Path, mo
         daemon.until(13, step=120.0)
         daemon.until(15, step=20.0)
         [down] = [one for one in daemon.verdict.findings if one.severity == "critical"]
-        daemon.until((860 + OVER_AFTER) / 60, step=60.0)
+        daemon.until((860 + 600) / 60, step=60.0)
         score = daemon.verdict.score()
 
         assert (down.code, {one.code for one in down.causes}) == ("nvlink_down", {"sxid_fatal", "xid_fabric"})
@@ -203,7 +202,7 @@ def test_a_link_that_stays_down_keeps_its_events(tmp_path: Path, monkeypatch: py
     with rehearsed("h100x8", tmp_path, monkeypatch, "- {fault: nvlink_down, gpu: 2, link: 3, at: 800s}") as daemon:
         daemon.until(13, step=120.0)
         daemon.until(15, step=20.0)
-        daemon.until((860 + 2 * OVER_AFTER) / 60, step=120.0)
+        daemon.until((860 + 1200) / 60, step=120.0)
         told = {one.code for one in daemon.verdict.register.open_incidents()}
 
     assert {"nvlink_down", "sxid_fatal", "xid_fabric"} <= told

@@ -6,7 +6,6 @@ import re
 
 from commwatch.generate.metric_tables import page
 from commwatch_exporters.catalogue import CATALOGUE, SECTIONS, Metric
-from commwatch_exporters.catalogue.metric import recent
 
 
 def test_every_metric_stands_once() -> None:
@@ -52,9 +51,11 @@ def test_an_origin_stands_once_for_the_entries_below_it() -> None:
 
 def test_a_recent_rise_names_its_counter_alone() -> None:
     """The introduction says what a recent rise is; the next entry has its own origin."""
-    rises = (recent("x", "gpu pci_bus_id"), Metric("commwatch_y", "gauge", (), "Text.", "a"))
+    rises = (CATALOGUE["commwatch_gpu_xid_events_recent"], Metric("commwatch_y", "gauge", (), "Text.", "a"))
 
-    assert "{gpu}`: Recent rise of `commwatch_x_total`.\n- `commwatch_y`: Text.<br>a\n" in page({"GPU": rises})
+    assert "{gpu,xid}`: Recent rise of `commwatch_gpu_xid_events_total`.\n- `commwatch_y`: Text.<br>a\n" in page(
+        {"GPU": rises}
+    )
 
 
 def test_an_origin_leaves_out_what_is_said_once() -> None:

@@ -17,7 +17,7 @@ from commwatch.config.settings import Config
 from commwatch.diagnosis.health import check
 from commwatch.diagnosis.health.counts import read_counts
 from health.reports import Node, answering, daemon_saying, document, made_node
-from health.scontrol import NODE, Scontrol, shown
+from health.scontrol import NODE
 
 Output = pytest.CaptureFixture[str]
 LISTED = "nvlink_down"
@@ -78,15 +78,6 @@ def test_drain_alone_is_wrong_use(node: Node, capsys: Output) -> None:
     """For a detector nothing is ever drained."""
     assert node.told(document(LISTED), "--drain") == 2
     assert capsys.readouterr().out == "Unknown: --drain needs --slurm\n"
-    assert node.slurm.updates == []
-
-
-def test_what_slurm_refuses_is_said_and_stays_a_problem(node: Node, capsys: Output) -> None:
-    """Another's reason stands: exit code 1 all the same, and why it was not drained."""
-    (node.folder / "node").write_text(shown("IDLE", "bad fan"))
-
-    assert node.told(document(LISTED), *SLURM) == 1
-    assert "; not drained: node gpu-7 has a reason already: bad fan" in capsys.readouterr().out
     assert node.slurm.updates == []
 
 
@@ -195,17 +186,6 @@ def test_a_daemon_that_does_not_answer_is_not_waited_for(
 
     assert "did not answer within 1.5 s" in capsys.readouterr().out
     assert (node.counts, node.slurm.updates) == ({"no_answer": 1}, [])
-
-
-def test_with_a_slurm_that_hangs_it_ends_in_time(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both waits together stay below 5 s; the finding stays a problem."""
-    monkeypatch.setattr(check, "TOTAL_SECONDS", 1.0)
-    (tmp_path / "slow").mkdir()
-    slow = Scontrol(tmp_path / "slow", shown(), show="/bin/sleep 60")
-    monkeypatch.setenv("PATH", str(slow.programs))
-
-    assert node.told(document(LISTED), *SLURM) == 1
-    assert slow.updates == []
 
 
 def test_all_waits_together_fit_into_five_seconds() -> None:

@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from commwatch.diagnosis.health.draining import Drain, drain, why_not_drained
+from health.reports import Node, document, made_node
 from health.scontrol import NODE, Scontrol, shown
 
-REASON = "commwatch: nvlink_down: GPU0 link 3 (0000:17:00.0/3); and 1 more"
+REASON = "commwatch: nvlink_down: GPU0 link 3 (0000:17:00.0/3)"
+Output = pytest.CaptureFixture[str]
 
 
-def drained(monkeypatch: pytest.MonkeyPatch, program: Scontrol, deadline: float = 10.0) -> Drain:
-    monkeypatch.setenv("PATH", str(program.programs))
-    return asyncio.run(drain(NODE, REASON, deadline))
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    """One with a fault of the drain list."""
+    return made_node(tmp_path, monkeypatch)
+
+
+def drained(node: Node, capsys: Output, text: str = "") -> str:
+    """What the command says of the drain; by default Slurm shows the node as idle."""
+    if text:
+        (node.folder / "node").write_text(text)
+    assert node.told(document("nvlink_down"), "--slurm", "--drain") == 1
+    return capsys.readouterr().out.rstrip("\n").partition("(0000:17:00.0/3); ")[2]
 
 
 @pytest.mark.parametrize(
     "state",
     ["IDLE", "ALLOCATED", "MIXED", "IDLE+PLANNED", "ALLOCATED+COMPLETING", "IDLE+CLOUD", "MIXED+DYNAMIC_NORM"],
 )
-def test_an_idle_or_allocated_node_is_drained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str) -> None:
+def test_an_idle_or_allocated_node_is_drained(node: Node, capsys: Output, state: str) -> None:
     """One update, with the reason in one argument; nothing else is asked of Slurm."""
-    program = Scontrol(tmp_path, shown(state))
-
-    assert drained(monkeypatch, program) == Drain(True, f"node {NODE} is drained")
-    assert program.updates == [f"update NodeName={NODE} State=DRAIN Reason={REASON}"]
+    assert drained(node, capsys, shown(state)) == f"node {NODE} is drained"
+    assert node.slurm.updates == [f"update NodeName={NODE} State=DRAIN Reason={REASON}"]
 
 
 @pytest.mark.parametrize(
@@ -41,50 +48,39 @@ def test_an_idle_or_allocated_node_is_drained(tmp_path: Path, monkeypatch: pytes
         "IDLE+BLOCKED", "IDLE+SOMETHING_NEW", "idle",
     ],
 )  # fmt: skip
-def test_a_node_in_any_other_state_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str) -> None:
+def test_a_node_in_any_other_state_is_left_alone(node: Node, capsys: Output, state: str) -> None:
     """Somebody or something else has a hand on it; what a later Slurm calls it refuses as well."""
-    program = Scontrol(tmp_path, shown(state))
-
-    answer = drained(monkeypatch, program)
-
-    assert program.updates == []
-    assert answer == Drain(False, f"node {NODE} is in state {state}")
+    assert drained(node, capsys, shown(state)) == f"not drained: node {NODE} is in state {state}"
+    assert node.slurm.updates == []
 
 
 @pytest.mark.parametrize("reason", ["bad fan", "commwatch: nvlink_down: GPU1 link 2", "(null) but not quite"])
 @pytest.mark.parametrize("state", ["IDLE", "ALLOCATED", "IDLE+DRAIN"])
-def test_a_reason_is_never_written_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, reason: str
-) -> None:
+def test_a_reason_is_never_written_over(node: Node, capsys: Output, state: str, reason: str) -> None:
     """Neither that of a person nor one of ours: what stands there was put there for something."""
-    program = Scontrol(tmp_path, shown(state, reason))
+    said = drained(node, capsys, shown(state, reason))
 
-    answer = drained(monkeypatch, program)
-
-    assert program.updates == []
-    assert not answer.drained
-    assert reason in answer.detail
+    assert said.startswith(f"not drained: node {NODE} has a reason already: {reason}")
+    assert node.slurm.updates == []
 
 
-def test_the_node_of_another_host_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_node_of_another_host_is_left_alone(node: Node, capsys: Output) -> None:
     """A configuration copied to all nodes with the name of one would have all of them drain that one."""
-    program = Scontrol(tmp_path, shown(host="gpu-1234"))
-
-    answer = drained(monkeypatch, program)
-
-    assert program.updates == []
-    assert "is on gpu-1234 for Slurm" in answer.detail
+    assert "is on gpu-1234 for Slurm" in drained(node, capsys, shown(host="gpu-1234"))
+    assert node.slurm.updates == []
 
 
-def test_the_domain_of_a_host_does_not_matter() -> None:
+def test_the_domain_of_a_host_does_not_matter(node: Node, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slurm may have either form."""
-    assert why_not_drained(shown(host="gpu-7.example.org"), NODE, "GPU-7") is None
+    monkeypatch.setattr("socket.gethostname", lambda: "GPU-7")
+
+    assert drained(node, capsys, shown(host="gpu-7.example.org")) == f"node {NODE} is drained"
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "",
+        "\n",
         "No nodes in the system\n",
         shown(name="gpu-8"),
         shown() + shown(name="gpu-8"),
@@ -93,18 +89,18 @@ def test_the_domain_of_a_host_does_not_matter() -> None:
     ],
     ids=["nothing", "no nodes", "another node", "two nodes", "no host", "no state"],
 )
-def test_what_is_not_clear_drains_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_what_is_not_clear_drains_nothing(node: Node, capsys: Output, text: str) -> None:
     """An output of a wrapper, of another version, or of more than one node."""
-    program = Scontrol(tmp_path, text)
-
-    assert not drained(monkeypatch, program).drained
-    assert program.updates == []
+    assert drained(node, capsys, text).startswith("not drained: ")
+    assert node.slurm.updates == []
 
 
-@given(st.text())
-def test_no_text_without_this_node_and_host_lets_us_drain(text: str) -> None:
+@given(st.text(min_size=1))
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_text_without_this_node_and_host_lets_us_drain(node: Node, capsys: Output, text: str) -> None:
     """And none breaks the parser."""
-    assert why_not_drained(text, NODE, "gpu-7") is not None
+    assert drained(node, capsys, text).startswith("not drained: ")
+    assert node.slurm.updates == []
 
 
 @pytest.mark.parametrize(
@@ -116,57 +112,50 @@ def test_no_text_without_this_node_and_host_lets_us_drain(text: str) -> None:
     ],
 )
 def test_a_scontrol_that_fails_drains_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, show: str, said: str
+    node: Node, capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, show: str, said: str
 ) -> None:
     """Without a look at the node there is no update."""
-    program = Scontrol(tmp_path, shown(), show=show)
+    (tmp_path / "failing").mkdir()
+    program = Scontrol(tmp_path / "failing", shown(), show=show)
+    monkeypatch.setenv("PATH", str(program.programs))
 
-    answer = drained(monkeypatch, program)
-
-    assert program.updates == []
-    assert not answer.drained
-    assert said in answer.detail
-
-
-def test_a_scontrol_that_hangs_drains_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is given up after the deadline."""
-    program = Scontrol(tmp_path, shown(), show="/bin/sleep 60")
-
-    answer = drained(monkeypatch, program, deadline=0.5)
+    answer = drained(node, capsys)
 
     assert program.updates == []
-    assert answer == Drain(False, "scontrol gave no answer in 0.5 s")
+    assert answer.startswith("not drained: ")
+    assert said in answer
 
 
-def test_no_scontrol_drains_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_scontrol_drains_nothing(node: Node, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said."""
-    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PATH", str(node.folder))
 
-    assert asyncio.run(drain(NODE, REASON, 5.0)) == Drain(False, "scontrol: No such file or directory")
-
-
-def test_without_time_nothing_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The daemon's answer took all of it."""
-    program = Scontrol(tmp_path, shown())
-
-    assert not drained(monkeypatch, program, deadline=0.0).drained
-    assert program.updates == []
+    assert drained(node, capsys) == "not drained: scontrol: No such file or directory"
 
 
-def test_an_update_that_slurm_refuses_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not root, for one."""
-    program = Scontrol(tmp_path, shown(), update="echo 'slurm_update error: Invalid user id' >&2; exit 1")
+@pytest.mark.parametrize(
+    ("seconds", "show", "update", "said"),
+    [
+        (0.5, "/bin/sleep 60", "", "scontrol gave no answer in 0."),
+        (0.0, "", "", "no time is left to ask Slurm"),
+        (2.0, "", "/bin/sleep 60", "it may have been taken all the same"),
+        (9.0, "", "echo 'slurm_update error: Invalid user id' >&2; exit 1",
+         "scontrol failed: slurm_update error: Invalid user id"),
+    ],
+    ids=["hangs", "the daemon's answer took all the time", "the update hangs", "Slurm refuses"],
+)  # fmt: skip
+def test_what_slurm_did_not_take_is_not_said_to_be_drained(
+    node: Node, capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    seconds: float, show: str, update: str, said: str,
+) -> None:  # fmt: skip
+    """It ends in time."""
+    (tmp_path / "slow").mkdir()
+    program = Scontrol(tmp_path / "slow", shown(), show=show, update=update)
+    monkeypatch.setenv("PATH", str(program.programs))
+    monkeypatch.setattr("commwatch.diagnosis.health.check.TOTAL_SECONDS", seconds)
 
-    answer = drained(monkeypatch, program)
+    answer = drained(node, capsys)
 
-    assert answer == Drain(False, "scontrol failed: slurm_update error: Invalid user id")
-
-
-def test_an_update_that_hangs_may_have_been_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is neither said to be drained nor said not to be for sure."""
-    program = Scontrol(tmp_path, shown(), update="/bin/sleep 60")
-
-    answer = drained(monkeypatch, program, deadline=2.0)
-
-    assert not answer.drained
-    assert answer.detail.endswith("it may have been taken all the same")
+    assert answer.startswith("not drained: ")
+    assert said in answer
+    assert bool(program.updates) is bool(update)

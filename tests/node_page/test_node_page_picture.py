@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from commwatch.views.node_page.drawing import picture
 from commwatch.views.node_page.fabric import Fabric, fabric_of
+from commwatch.views.node_page.page import render_node_page
 from commwatch.views.node_page.records import Mark
 from commwatch_exporters.node.model import Node
 from commwatch_exporters.snapshot import Series, Snapshot, Value
@@ -24,10 +25,10 @@ def board(*, faulty: bool = False, use: float = 0.3) -> Fabric:
     return picture_of(hgx(faulty=faulty, use=use), status(faulty=faulty).marks)
 
 
-def drawn(fabric: Fabric) -> Page:
-    """The picture without its legend, taken apart."""
-    _, _, svg = picture(fabric).partition("<svg")
-    return Page(f"<svg{svg.partition('</svg>')[0]}</svg>")
+def drawn(snapshot: Snapshot, marks: Mapping[str, Mark] | None = None) -> Page:
+    """The picture of the page without its legend, taken apart."""
+    page = render_node_page(Node(snapshot), replace(status(), marks=marks or {}), "/metrics")
+    return Page(f"<svg{page.partition('<svg')[2].partition('</svg>')[0]}</svg>")
 
 
 def mesh(*, down: tuple[int, int] | None = None) -> Snapshot:
@@ -81,7 +82,7 @@ def test_states_of_a_board_in_trouble() -> None:
 
 def test_every_link_is_one_line() -> None:
     """144 lines, those in trouble with a title and a sign; the lines of a healthy board have neither."""
-    healthy, faulty = drawn(board()), drawn(board(faulty=True))
+    healthy, faulty = drawn(hgx()), drawn(hgx(faulty=True), status(faulty=True).marks)
     lines = sum(tag == "path" and (names["d"] or "").startswith("M206 ") for tag, names in healthy.elements)
 
     assert lines == len(SLOTS) * LINKS
@@ -108,14 +109,12 @@ def test_use_is_drawn_in_steps(shares: tuple[Value, Value], kind: str) -> None:
     for direction, share in zip(("transmit", "receive"), shares, strict=True):
         values[f"commwatch_nvlink_{direction}_utilization_ratio", gpu] = share
 
-    assert [names["class"] for tag, names in drawn(picture_of(snapshot_of(values), {})).elements if tag == "g"] == [
-        kind
-    ]
+    assert [names["class"] for tag, names in drawn(snapshot_of(values)).elements if tag == "g"] == [kind]
 
 
 def test_gpus_that_are_joined_directly() -> None:
     """Each link is drawn once, from the GPU that comes first; a link that is down ends before it is anywhere."""
-    whole, broken = drawn(picture_of(mesh(), {})), picture_of(mesh(down=(0, 1)), {})
+    whole, broken = drawn(mesh()), picture_of(mesh(down=(0, 1)), {})
 
     assert whole.count("path") == 3 * 2 + 3 + 2 + 3  # arcs, PCIe links, ways through the CPU, lines of NUMA nodes
     assert broken.switches == []
@@ -146,7 +145,7 @@ def test_switches_that_the_host_does_not_see_are_one_box() -> None:
 
     assert [one.address for one in fabric.switches] == [""]
     assert fabric.words == "1 GPU. 4 of 4 NVLinks are up."
-    assert "fabric" in drawn(fabric).texts
+    assert "fabric" in drawn(snapshot_of(values)).texts
 
 
 def test_interfaces_stand_for_adapters_without_rdma() -> None:
@@ -224,7 +223,7 @@ def test_names_are_cut_where_the_box_ends() -> None:
         ("commwatch_ethernet_info", ("enp225s0f0np0", "0000:19:00.0", "mlx5_core", "")): 1,
         ("commwatch_ethernet_carrier", ("enp225s0f0np0",)): 1,
     }
-    texts = drawn(picture_of(snapshot_of(values), {})).texts
+    texts = drawn(snapshot_of(values)).texts
 
     assert "enp225s0f…" in texts
     assert "enp225s0f0np0 (0000:19:00.0): up" in texts

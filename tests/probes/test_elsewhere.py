@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import venv
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from commwatch.__main__ import main
-from commwatch.commands.check_config import _interpreter
-from commwatch.config.settings import Config
+from commwatch.config.settings import Config, Paths, Probes, Sources, Web
 from commwatch.config.yaml_file import load_config
 from commwatch.errors import ConfigError
 from commwatch.probes.cycle.environment import why_no_torch
@@ -19,6 +20,7 @@ from commwatch.probes.plan import CyclePlan, CycleResult, Measured, Skipped
 from commwatch.probes.rank_plan import SimulatedNodePlan
 from commwatch_rehearsal.simulation.presets import PRESETS
 from probes.cycles import PROCFS, all_quiet, cycle_plan
+from support.command_line import run_command
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +66,7 @@ def test_an_interpreter_that_is_not_there_or_may_not_run_is_named(tmp_path: Path
     assert why_no_torch(str(text)) == ""
 
 
-def test_check_config_asks_it(bare: str, tmp_path: Path) -> None:
+def test_check_config_asks_it(bare: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A program that is no Python, one that is too old, one without torch, one with it."""
     said = {"no Python": "echo hello", "old": "echo 3 9 1", "without": f'exec {bare} "$@"', "with": "echo 3 12 1"}
     checks = {}
@@ -72,18 +74,21 @@ def test_check_config_asks_it(bare: str, tmp_path: Path) -> None:
         path = tmp_path / name.replace(" ", "")
         path.write_text(f"#!/bin/sh\n{text}\n")
         path.chmod(0o755)
-        checks[name] = asyncio.run(_interpreter(str(path)))
+        config = Config(
+            paths=Paths(state=str(tmp_path / "state")), web=Web(listen_addresses=()),
+            probes=Probes(python=str(path)),
+            sources=Sources(**{one.name: one.type(enabled=False) for one in msgspec.structs.fields(Sources)}),
+        )  # fmt: skip
+        run_command(config, "check-config", "--runtime", "--json")
+        [checks[name]] = [one for one in json.loads(capsys.readouterr().out) if one["what"] == "probe"]
 
-    assert {name: check.verdict for name, check in checks.items()} == {
-        "no Python": "failed",
-        "old": "failed",
-        "without": "failed",
-        "with": "ok",
-    }
-    assert checks["no Python"].detail.endswith("is no Python: hello")
-    assert checks["old"].detail.endswith("is Python 3.9; ranks need 3.10 or later")
-    assert checks["without"].detail.endswith("has no PyTorch")
-    assert checks["with"].detail.endswith("Python 3.12 with PyTorch")
+    assert {name: check["verdict"] for name, check in checks.items()} == {
+        "no Python": "failed", "old": "failed", "without": "failed", "with": "ok",
+    }  # fmt: skip
+    assert checks["no Python"]["detail"].endswith("is no Python: hello")
+    assert checks["old"]["detail"].endswith("is Python 3.9; ranks need 3.10 or later")
+    assert checks["without"]["detail"].endswith("has no PyTorch")
+    assert checks["with"]["detail"].endswith("Python 3.12 with PyTorch")
 
 
 def test_check_config_fails_without_being_asked_for_more(

@@ -24,6 +24,7 @@ from commwatch.probes.cycle.nccl_notes import (
 )
 from commwatch.probes.plan import NcclNotes
 from commwatch.probes.workload import plan_cycle
+from support.passes import in_one_pass
 
 INFO = "node1:41:77 [0] NCCL INFO "
 WARN = "\n[2026-09-09 10:46:33] node1:41:77 [0] transport/net_ib.cc:648 NCCL WARN "
@@ -62,6 +63,66 @@ def test_settings_transports_and_warnings_are_kept(tmp_path: Path) -> None:
     )
     # The caller says what it has set, as of ranks on a shared GPU.
     assert read_notes(tmp_path, ours={"NCCL_RAS_ENABLE", "NCCL_NVLS_ENABLE"}).settings == {"NCCL_P2P_LEVEL": "SYS"}
+
+
+@in_one_pass(
+    "message, setting",
+    [
+        ("NCCL_SHM_DISABLE set by environment to 1.", ("NCCL_SHM_DISABLE", "1")),
+        ("NCCL_IB_GID_INDEX set by environment to -1.", ("NCCL_IB_GID_INDEX", "-1")),
+        ("NCCL_P2P_LEVEL set by environment to SYS", ("NCCL_P2P_LEVEL", "SYS")),
+        ("NCCL_SOCKET_IFNAME set by environment to eth0", ("NCCL_SOCKET_IFNAME", "eth0")),
+        ("NCCL_SOCKET_IFNAME set to eth0", ("NCCL_SOCKET_IFNAME", "eth0")),
+        ("NCCL_IB_HCA set to =mlx5_0:1,mlx5_1:1", ("NCCL_IB_HCA", "=mlx5_0:1,mlx5_1:1")),
+        ("NET/DOCA: NCCL_IB_HCA set to mlx5_0", ("NCCL_IB_HCA", "mlx5_0")),
+        ("NCCL_TOPO_FILE set by environment to /etc/nccl/topo.d/", ("NCCL_TOPO_FILE", "/etc/nccl/topo.d/")),
+        ("NCCL_ALGO set by environment to ring,tree", ("NCCL_ALGO", "ring,tree")),
+    ],
+)
+def test_a_setting_in_force_is_read(tmp_path: Path, message: str, setting: tuple[str, str]) -> None:
+    """The full stop belongs to NCCL's sentence after a number, and to the value after a text."""
+    assert read_notes(write(tmp_path, rank0=f"{INFO}{message}\n")).settings == dict([setting])
+
+
+@in_one_pass(
+    "message",
+    [
+        "Invalid value x for NCCL_IB_TIMEOUT, using default 20.",
+        "NCCL_TOPO_FILE environment variable not set",
+        "Comm config Blocking set to 1",
+        "NCCL_ALGO set by environment to ",
+        "hint: NCCL_IB_HCA set to mlx5_0",
+        "NCCL_SYM_KERNEL set to X. At largest grouped work size 8 Bytes, kernel will not exercise TMA paths.",
+    ],
+)
+def test_what_is_not_in_force_is_no_setting(tmp_path: Path, message: str) -> None:
+    """A value that NCCL refused, or a text that only mentions one."""
+    assert read_notes(write(tmp_path, rank0=f"{INFO}{message}\n")).settings == {}
+
+
+@in_one_pass(
+    "message, transport",
+    [
+        ("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read", "P2P/CUMEM"),
+        ("Channel 12/0 : 0[3d000] -> 1[86000] via P2P/IPC", "P2P/IPC"),
+        ("Channel 00/0 : 0[0] -> 1[1] via P2P/MNNVL", "P2P/MNNVL"),
+        ("Channel 00/0 : 0[0] -> 1[1] via P2P/direct pointer/read", "P2P/direct"),
+        ("Channel 00/0 : 0[0] -> 3[3] via P2P/indirect/1[1]", "P2P/indirect"),
+        ("Channel 00 : 0[0] -> 1[1] via SHM/direct/direct", "SHM"),
+        ("Channel 00 : 0[3d000] -> 1[86000] via direct shared memory", "SHM"),
+        ("Channel 00/0 : 7[7] -> 8[0] [send] via NET/IB/3", "NET/IB"),
+        ("Channel 00/0 : 7[7] -> 8[0] [send] via NET/IB/3/GDRDMA(PCI)/Shared", "NET/IB/GDRDMA"),
+        ("Channel 00/0 : 7[7] -> 8[0] [send] via NET/Socket/0(1)/Shared", "NET/Socket"),
+        ("Channel 00/0 : 7[7] -> 8[0] [receive] via NET/Socket/0", None),
+        ("Channel 00/24 :    0   1   2   3   4   5   6   7", None),
+        ("Connected all rings, use ring PXN 0 GDR 0", None),
+    ],
+)
+def test_the_transport_of_a_channel_is_read(tmp_path: Path, message: str, transport: str | None) -> None:
+    """Without numbers of devices and peers; a network connection is counted at its sender."""
+    found = read_notes(write(tmp_path, rank0=f"{INFO}{message}\n")).transports
+
+    assert found == ({} if transport is None else {transport: 1})
 
 
 def test_what_is_left_out_is_what_ranks_are_given() -> None:

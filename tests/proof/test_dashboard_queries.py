@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from commwatch.generate.dashboards import DASHBOARDS
-from commwatch.generate.dashboards.fleet import FLEET
-from commwatch.generate.dashboards.node import NODE
 from commwatch.generate.dashboards.panels import Dashboard, Due, Query
 from support.dashboard_answers import Answers, bad_values, variable_values
 from support.dashboard_nodes import FAULTY, HEALTHY, NVLINK_5, WEST, prometheus_with_nodes
@@ -17,6 +15,7 @@ from support.dashboards import all_expressions, models, questions
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.xdist_group("dashboard_queries")]
 
+OF_UID = {one.uid: one for one in DASHBOARDS}
 NODES = (HEALTHY, FAULTY, NVLINK_5)
 DUE_ON: Mapping[Due, tuple[str, ...]] = {
     "always": NODES, "with RDMA": (HEALTHY, FAULTY), "up to NVLink 4": (HEALTHY, FAULTY), "with NVLink 5": (NVLINK_5,),
@@ -109,14 +108,14 @@ def test_alerts_and_xids_are_marked(uid: str, answers: Answers) -> None:
 
 def test_a_cluster_that_is_not_there_has_no_nodes(answers: Answers) -> None:
     """The choice of a cluster reaches every number about nodes."""
-    about_nodes = [one for one in questions(NODE) if "ALERTS" not in one.expression]
+    about_nodes = [one for one in questions(OF_UID["commwatch-node"]) if "ALERTS" not in one.expression]
 
     assert [one.name for one in about_nodes if answers.of(one, FAULTY, cluster="elsewhere")] == []
 
 
 def test_a_cluster_is_told_from_the_others(answers: Answers) -> None:
     """With one cluster chosen, all that the fleet shows is of its nodes; with all of them no line is lost."""
-    for question in questions(FLEET):
+    for question in questions(OF_UID["commwatch-fleet"]):
         chosen, shown = ([one.labels for one in answers.of(question, ".+", cluster=one)] for one in (WEST, ".*"))
         assert {labels["instance"] for labels in chosen if "instance" in labels} <= {NVLINK_5}, question.name
         assert {labels["cluster"] for labels in chosen if "cluster" in labels} <= {WEST}, question.name
@@ -126,7 +125,7 @@ def test_a_cluster_is_told_from_the_others(answers: Answers) -> None:
 
 def test_each_alert_has_a_line(answers: Answers) -> None:
     """The table of alerts of the faulty node has as many lines as alerts are counted."""
-    by_name = {one.name: answers.of(one, FAULTY) for one in questions(NODE)}
+    by_name = {one.name: answers.of(one, FAULTY) for one in questions(OF_UID["commwatch-node"])}
 
     (count,) = by_name["commwatch-node: Pages and tickets"]
     lines = by_name["commwatch-node: Alerts / since"]
@@ -136,7 +135,7 @@ def test_each_alert_has_a_line(answers: Answers) -> None:
 
 def test_an_event_counts_once(answers: Answers) -> None:
     """An Xid that driver and kernel log tell is one on the panels, also where its GPU is lost with it."""
-    (question,) = [one for one in questions(NODE) if one.name == "commwatch-node: Xids"]
+    (question,) = [one for one in questions(OF_UID["commwatch-node"]) if one.name == "commwatch-node: Xids"]
     counted = {(one.labels["gpu"], one.labels["xid"]): max(one.values) for one in answers.of(question, FAULTY)}
 
     assert counted["6", "79"] == counted["5", "94"] == 1.0

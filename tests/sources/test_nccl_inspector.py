@@ -18,12 +18,11 @@ import pytest
 
 from commwatch.jobs.inspector.report import InspectorReport, ProcessReport
 from commwatch.jobs.inspector.source import InspectorSource
-from commwatch.jobs.inspector.tracker import GROUP, JobInspector
 from commwatch.node.run import Outcome
-from commwatch.node.store import Store
 from commwatch.readings import Batch
 from commwatch_exporters.snapshot import Value
 from support.core import block, collected, collector
+from support.fed_daemon import FedDaemon
 
 STEP = 10.0
 FOUND = 60.0
@@ -385,40 +384,44 @@ class Gpus:
     """Three GPUs with a process each, the first two of one job; the user of each has its number.
 
     Args:
-        procfs: an empty folder.
+        folder: an empty one.
         inner: by process its id in its container.
     """
 
-    def __init__(self, procfs: Path, inner: Mapping[int, int] = MappingProxyType({})) -> None:
+    def __init__(
+        self, folder: Path, patched: pytest.MonkeyPatch, inner: Mapping[int, int] = MappingProxyType({})
+    ) -> None:
+        self.daemon = FedDaemon(folder, patched)
+        procfs = folder / "procfs"
         for pid in (100, 101, 102):
             (procfs / str(pid)).mkdir()
             (procfs / str(pid) / "status").write_text(
                 f"Name:\tx\nUid:\t{pid}\t0\t0\t0\nNSpid:\t{pid}\t{inner.get(pid, pid)}\nCpus_allowed:\t1\n"
             )
-        self.store = Store()
+        self.store = self.daemon.engine.store
         self.store.occupants = {slot: (100 + index,) for index, slot in enumerate(SLOTS)}
         self.store.jobs = {100: 100, 101: 100}
         for index, slot in enumerate(SLOTS):
             info = ("commwatch_gpu_info", (str(index), slot, f"GPU-{index}", "", "", ""))
             self.store.put("nvml_identity", slot, block({info: 1}, 0.0), 1e9)
-        self.tracker = JobInspector(self.store, procfs)
-        self.collectors = {name: collector(name) for name in JobInspector.collectors}
         self.store.put("nccl_inspector", "", block({("commwatch_nccl_inspector_files", ()): 1}, 0.0), 1e9)
 
     def take(self, *reports: ProcessReport) -> dict[tuple[str, str], Value]:
         """The metrics after some reports, by name and GPU."""
-        self.tracker.on_batch(Outcome(self.collectors["nvml_processes"], collected({}), 1.0))
         result = replace(collected({}), audit=msgspec.json.encode(InspectorReport(reports)))
-        self.tracker.on_batch(Outcome(self.collectors["nccl_inspector"], result, 1.0))
-        shown = self.store.get(GROUP, "")
+        for name, found in (("nvml_processes", collected({})), ("nccl_inspector", result)):
+            self.daemon.engine.pipeline.on_batch(Outcome(collector(name), found, 1.0))
+        shown = self.store.get("job_inspector", "")
         series = zip(shown.layout.series, shown.values, strict=True) if shown else ()
         return {(metric.removeprefix("commwatch_job_"), labels[0]): value for (metric, labels), value in series}
 
 
-def test_a_report_is_shown_at_its_gpu_and_the_age_at_the_lowest_of_its_job(tmp_path: Path) -> None:
+def test_a_report_is_shown_at_its_gpu_and_the_age_at_the_lowest_of_its_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A job that no launcher names is its process alone. Processes of other hosts have nothing to do with ours, and the
     file of a user says nothing of another user's process."""
-    shown = Gpus(tmp_path).take(
+    shown = Gpus(tmp_path, monkeypatch).take(
         ProcessReport(100, True, owner=100, newest_age=50, share=0.25),
         ProcessReport(101, True, owner=101, newest_age=20, waits_seconds=0.001, last_ratio=0.5),
         ProcessReport(102, False, owner=102, newest_age=5, share=0.75),
@@ -437,16 +440,16 @@ def test_a_report_is_shown_at_its_gpu_and_the_age_at_the_lowest_of_its_job(tmp_p
     ("inner", "found"), [({101: 7}, {"0"}), ({101: 7, 102: 7}, {"0"}), ({102: 7}, set()), ({}, set())]
 )
 def test_a_process_in_a_container_is_found_by_its_id_there(
-    tmp_path: Path, inner: dict[int, int], found: set[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inner: dict[int, int], found: set[str]
 ) -> None:
     """Where it is of the user who owns the file; the age is shown at the lowest GPU of its job."""
-    shown = Gpus(tmp_path, inner).take(ProcessReport(7, False, owner=101, newest_age=3))
+    shown = Gpus(tmp_path, monkeypatch, inner).take(ProcessReport(7, False, owner=101, newest_age=3))
     assert {gpu for _, gpu in shown} == found
 
 
-def test_what_one_process_does_on_several_gpus_is_not_divided(tmp_path: Path) -> None:
+def test_what_one_process_does_on_several_gpus_is_not_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its age is known all the same; with a report that is none nothing is shown of the earlier one's."""
-    gpus = Gpus(tmp_path)
+    gpus = Gpus(tmp_path, monkeypatch)
     gpus.store.occupants = dict.fromkeys(SLOTS, (100,))
     assert gpus.take(ProcessReport(100, True, owner=100, newest_age=-3)) == {}
     assert gpus.take(ProcessReport(100, True, owner=100, newest_age=3, share=0.5)) == {

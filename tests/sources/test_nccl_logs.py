@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 
 from commwatch.jobs.logs import source
 from commwatch.jobs.logs.categories import SIDES
-from commwatch.jobs.logs.fallbacks import FALLBACKS
 from commwatch.jobs.logs.source import LOOK_SECONDS, SET_UP_SECONDS, NcclLogsSource
 from commwatch.readings import Batch
 from commwatch_exporters.snapshot import Layout, Value
 from support.examples import examples
+from support.fed_daemon import FedDaemon
+from support.logs import LogFolder
 from support.sources import refuse
 
 RETRY = (
@@ -34,50 +35,9 @@ CUDA = "[rank1]: RuntimeError: CUDA error: unspecified launch failure\n"
 INFO = "{host}:41:77 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM\n"
 
 
-class Node:
-    """A folder of logs and a source over it; the clocks stand until they are moved."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.now = 0.0
-        self.began = os.stat(folder).st_mtime
-        self.resume = b""
-
-    def start(self, *names: str, hosts: tuple[str, ...] = ()) -> NcclLogsSource:
-        """A new process of the source; it goes on from what the one before told."""
-        self.source = NcclLogsSource(
-            [f"{self.folder}/{name}" for name in names or ("*.log",)],
-            hosts,
-            self.resume,
-            host="gpu7.example.org",
-            clock=lambda: self.began + self.now,
-            monotonic=lambda: self.now,
-        )
-        self.source.open(lambda device: None, frozenset(), None)
-        return self.source
-
-    def write(self, text: str, name: str = "job.log", mode: str = "a") -> None:
-        with (self.folder / name).open(mode, newline="") as file:
-            file.write(text)
-
-    def run(self, seconds: float = LOOK_SECONDS) -> Batch:
-        """One run after so many seconds."""
-        self.now += seconds
-        batch = self.source.collect("nccl_logs")
-        self.resume = batch.resume or self.resume
-        return batch
-
-    def count(self, seconds: float = LOOK_SECONDS) -> dict[str, int]:
-        """Lines by category of one run."""
-        counts = Counter[str]()
-        for one in self.run(seconds).log_errors:
-            counts[one.category] += one.count
-        return dict(counts)
-
-
 def test_a_machine_on_which_each_line_takes_long_reads_all_of_them_in_the_end(tmp_path: Path) -> None:
     """A run ends after a quarter of a second, and none without a line."""
-    node = Node(tmp_path)
+    node = LogFolder(tmp_path)
     node.start()
     node.run()
     node.write(RETRY * 5)
@@ -91,7 +51,7 @@ def test_a_machine_on_which_each_line_takes_long_reads_all_of_them_in_the_end(tm
     assert sum(counted) == 5
 
 
-Step: TypeAlias = Callable[[Node], object]
+Step: TypeAlias = Callable[[LogFolder], object]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +70,7 @@ def test_names_stand_for_the_files_of_this_host(tmp_path: Path, name: str, count
     (tmp_path / "below").mkdir()
     (tmp_path / "link.log").symlink_to("a.log")
     (tmp_path / "broken.log").symlink_to("nothing")
-    node = Node(tmp_path)
+    node = LogFolder(tmp_path)
     node.start(name)
 
     (readings,) = node.run().readings
@@ -118,8 +78,8 @@ def test_names_stand_for_the_files_of_this_host(tmp_path: Path, name: str, count
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
-    one = Node(tmp_path)
+def node(tmp_path: Path) -> LogFolder:
+    one = LogFolder(tmp_path)
     one.write(RETRY)
     one.start()
     assert one.count() == {}
@@ -131,7 +91,7 @@ def value(batch: Batch, metric: str) -> Value:
     return dict(zip(Layout(reading.series).series, reading.values, strict=True))[f"commwatch_{metric}", ()]
 
 
-def test_what_was_found_names_file_and_line(node: Node) -> None:
+def test_what_was_found_names_file_and_line(node: LogFolder) -> None:
     """The first of each kind, with the number of all."""
     node.write(RETRY + RETRY)
     (one,) = node.run().log_errors
@@ -140,10 +100,19 @@ def test_what_was_found_names_file_and_line(node: Node) -> None:
     assert one.text.startswith("transport/net_ib.cc:1296 NCCL WARN NET/IB : Got completion")
 
 
+@pytest.mark.parametrize(("last", "hca"), [("mlx5_3", "mlx5_3"), ("mlx5_3/x", ""), ("", "")])
+def test_an_error_of_a_completion_names_the_adapter(node: LogFolder, last: str, hca: str) -> None:
+    """The last word of the line; a word that only looks like one is none."""
+    node.write(f"{RETRY[:-1]} hca {last}\n")
+    (one,) = node.run().log_errors
+
+    assert (one.category, one.hca) == ("ib_retry", hca)
+
+
 TIMEOUT = "[rank{}]:[E] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, ...\n"
 
 
-def test_errors_are_kept_apart_by_log_rank_and_call(node: Node) -> None:
+def test_errors_are_kept_apart_by_log_rank_and_call(node: LogFolder) -> None:
     """Of very many only by what they name, then by category: none is lost."""
     node.write(TIMEOUT.format(3), "other.log")
     node.write(TIMEOUT.format(3) + TIMEOUT.format(4))
@@ -182,7 +151,7 @@ def restart(*names: str, hosts: tuple[str, ...] = ()) -> Step:
     return lambda node: node.start(*names, hosts=hosts)
 
 
-def rename(node: Node) -> None:
+def rename(node: LogFolder) -> None:
     (node.folder / "job.log").rename(node.folder / "job.old")
 
 
@@ -226,7 +195,7 @@ COUNTED: dict[str, list[Step | str | dict[str, int] | tuple[float, dict[str, int
 
 
 @pytest.mark.parametrize("steps", COUNTED.values(), ids=COUNTED)
-def test_each_line_counts_once(node: Node, steps: list[Any]) -> None:
+def test_each_line_counts_once(node: LogFolder, steps: list[Any]) -> None:
     """Whatever becomes of the log that was there at first."""
     for step in steps:
         if callable(step):
@@ -298,7 +267,7 @@ FALLBACK_STEPS: dict[str, list[Step | str | list[str] | float]] = {
 
 
 @pytest.mark.parametrize("steps", FALLBACK_STEPS.values(), ids=FALLBACK_STEPS)
-def test_a_job_that_leaves_a_faster_transport_is_counted_once(node: Node, steps: list[Any]) -> None:
+def test_a_job_that_leaves_a_faster_transport_is_counted_once(node: LogFolder, steps: list[Any]) -> None:
     """By what it left it, and not as an error."""
     for step in steps:
         if callable(step):
@@ -311,12 +280,15 @@ def test_a_job_that_leaves_a_faster_transport_is_counted_once(node: Node, steps:
             assert [one.fallback for one in node.run().log_errors] == step
 
 
-def test_each_kind_of_fallback_is_shown_by_some_lines() -> None:
-    """None is only a row."""
-    assert SHOWN.keys() == FALLBACKS.keys()
+def test_each_kind_of_fallback_is_shown_by_some_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is only a row of the page."""
+    daemon = FedDaemon(tmp_path, monkeypatch)
+    daemon.feed("nccl_logs")
+
+    assert {(kind,) for kind in SHOWN} == daemon.series("nccl_log_transport_fallbacks_total").keys()
 
 
-def test_a_file_that_was_moved_here_is_old(node: Node) -> None:
+def test_a_file_that_was_moved_here_is_old(node: LogFolder) -> None:
     """It was last written before anyone could have seen it here."""
     elsewhere = node.folder / "elsewhere"
     elsewhere.write_text(RETRY)
@@ -328,7 +300,7 @@ def test_a_file_that_was_moved_here_is_old(node: Node) -> None:
 
 def test_rotation_by_copy_counts_nothing_twice(tmp_path: Path) -> None:
     """The copy has another identity; what it holds was read, but for its last lines."""
-    node = Node(tmp_path)
+    node = LogFolder(tmp_path)
     node.start("job.log*")
     node.run()
     node.write(RETRY)
@@ -344,7 +316,7 @@ def test_rotation_by_copy_counts_nothing_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("there", "counted"), [(RETRY, {"cuda": 1}), (RETRY.strip(), {}), ("", {"cuda": 1})])
 def test_a_file_is_read_from_behind_what_was_there(tmp_path: Path, there: str, counted: dict[str, int]) -> None:
     """The rest of a line that was begun before is old too."""
-    node = Node(tmp_path)
+    node = LogFolder(tmp_path)
     node.write(there)
     node.start()
     node.run()
@@ -353,7 +325,7 @@ def test_a_file_is_read_from_behind_what_was_there(tmp_path: Path, there: str, c
     assert node.count() == counted
 
 
-def test_far_behind_only_the_last_part_is_read(node: Node) -> None:
+def test_far_behind_only_the_last_part_is_read(node: LogFolder) -> None:
     """The result says how much was passed over; the file has a hole, so it takes no room."""
     node.write(RETRY)
     caught_up, hole, cut_through = 1 << 20, 65 << 20, CUDA.strip() * 40
@@ -368,7 +340,9 @@ def test_far_behind_only_the_last_part_is_read(node: Node) -> None:
     assert value(node.run(), "nccl_log_skipped_bytes_total") == skipped
 
 
-def test_a_file_that_was_put_in_the_place_of_another_counts_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_was_put_in_the_place_of_another_counts_once(
+    node: LogFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also where the old one was not kept open, so that its name leads to the new one."""
     monkeypatch.setattr(source, "MOST_OPEN", 0)
     node.run()
@@ -379,7 +353,7 @@ def test_a_file_that_was_put_in_the_place_of_another_counts_once(node: Node, mon
     assert node.count() == {}
 
 
-def test_a_file_that_cannot_be_read_stops_no_other(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_read_stops_no_other(node: LogFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said which, and why; the rest is read."""
     node.write(RETRY, "secret.log")
     node.write(RETRY)
@@ -392,7 +366,7 @@ def test_a_file_that_cannot_be_read_stops_no_other(node: Node, monkeypatch: pyte
     assert absence.detail == f"{node.folder}/secret.log: Permission denied"
 
 
-def test_a_file_that_vanishes_is_no_failure(node: Node) -> None:
+def test_a_file_that_vanishes_is_no_failure(node: LogFolder) -> None:
     """Jobs clean up after themselves."""
     node.write(RETRY)
     (node.folder / "job.log").unlink()
@@ -403,7 +377,7 @@ def test_a_file_that_vanishes_is_no_failure(node: Node) -> None:
     assert value(batch, "nccl_log_files") == 0
 
 
-def test_the_number_of_files_is_told_and_bounded(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_files_is_told_and_bounded(node: LogFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ones that were written last; one that is let go and written again is not read twice."""
     monkeypatch.setattr(source, "MOST_FILES", 3)
     for number in range(5):
@@ -419,7 +393,7 @@ def test_the_number_of_files_is_told_and_bounded(node: Node, monkeypatch: pytest
     assert node.count() == {"cuda": 1}
 
 
-def test_a_run_ends_in_time_and_the_next_one_goes_on(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_ends_in_time_and_the_next_one_goes_on(node: LogFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file full of errors takes several runs; every line counts once, and other files have their turn."""
     ticks = iter(range(10**9))
     base = node.now
@@ -445,7 +419,7 @@ def test_a_run_ends_in_time_and_the_next_one_goes_on(node: Node, monkeypatch: py
     [b"\x00" * 300_000, b"NCCL WARN " * 30_000, os.urandom(300_000), b"\r" * 300_000, b"NCCL WARN x\xff\n" * 300],
     ids=["zeros", "marks", "noise", "returns", "not_text"],
 )
-def test_hostile_files_do_no_harm(node: Node, data: bytes) -> None:
+def test_hostile_files_do_no_harm(node: LogFolder, data: bytes) -> None:
     """Nothing is raised, what is counted is of the list, and the next line is read."""
     with (node.folder / "job.log").open("ab") as file:
         file.write(data)
@@ -455,7 +429,7 @@ def test_hostile_files_do_no_harm(node: Node, data: bytes) -> None:
     assert node.count() == {"cuda": 1}
 
 
-def test_what_is_kept_of_a_log_is_bounded(node: Node) -> None:
+def test_what_is_kept_of_a_log_is_bounded(node: LogFolder) -> None:
     """A job can name any number of hosts, processes and networks, in lines as long as it likes."""
     end = "\U0001f600" + "y" * 900 + "\n"
     lines = (
@@ -474,7 +448,7 @@ def test_what_is_kept_of_a_log_is_bounded(node: Node) -> None:
     assert kept < 200_000  # of 512 logs 100 MB
 
 
-def test_what_to_go_on_from_is_told_when_it_changes(node: Node) -> None:
+def test_what_to_go_on_from_is_told_when_it_changes(node: LogFolder) -> None:
     """And now and then, because of the time in it; it holds nothing of what the logs say."""
     assert node.run(1).resume is None
     node.write(RETRY)
@@ -492,7 +466,7 @@ def test_a_copy_of_a_log_that_was_cut_counts_for_nothing(
 ) -> None:  # fmt: skip
     """Between two searches for new files, too: the log that was cut has forgotten how far it was read by then. Where it
     has grown to its size again, the size does not show the cut, and what was read before is known of the copy."""
-    node = Node(tmp_path)
+    node = LogFolder(tmp_path)
     node.start("*.log*")
     node.run()
     node.write(RETRY * 2)
@@ -512,7 +486,7 @@ WRITES = st.tuples(st.sampled_from(("append", "begin", "new", "rename", "copy", 
 def test_whatever_happens_to_logs_each_line_counts_once(steps: list[tuple[str, int]]) -> None:
     """Lines in pieces, new logs, both kinds of rotation, and new processes, in any order."""
     with TemporaryDirectory() as folder:
-        node = Node(Path(folder))
+        node = LogFolder(Path(folder))
         node.start("*.log*")
         counted, written, number = sum(node.count().values()), 0, 0
         for step, times in steps:
@@ -548,7 +522,7 @@ def test_whatever_happens_to_logs_each_line_counts_once(steps: list[tuple[str, i
 
 @pytest.mark.parametrize("readable", [True, False])
 def test_a_file_whose_name_is_no_text_can_be_told_of(
-    node: Node, monkeypatch: pytest.MonkeyPatch, readable: bool
+    node: LogFolder, monkeypatch: pytest.MonkeyPatch, readable: bool
 ) -> None:
     """A user may give it any bytes: what is told of it travels to the daemon, or no process would get past it."""
     node.start()

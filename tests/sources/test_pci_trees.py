@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch.node.pcie import device_links
 from commwatch_exporters.node.model import Node
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
 from support.examples import examples
@@ -112,8 +111,6 @@ def test_roles_and_parents_are_those_of_the_tree(
     devices = Node(Snapshot(blocks)).pcie_devices
     ports = {device.address: device.port.address if device.port else None for device in devices}
     assert ports == {address: one.port for address, one in expected.items()}
-    linked = {link.device: link.port for link in device_links(devices)}
-    assert linked == {one.address: one.port for one in expected.values() if one.port is not None and one.role != "gpu"}
 
 
 def test_two_roots_and_a_long_domain(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -7,9 +7,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from commwatch.generate.alert_rules import Site
-from commwatch.generate.dashboards.grafana import Renderer
-from commwatch.generate.dashboards.link import LINK
 from commwatch.generate.dashboards.panels import Column, Names, Scale
 from support.dashboard_nodes import ONE_GPU
 from support.dashboards import RANGE_SECONDS, Question, all_questions, filled
@@ -45,7 +42,7 @@ class Answers:
     def of(self, question: Question, node: str, cluster: str = ".*") -> list[Answer]:
         """What a panel of a node is given: now, or over the time that is shown."""
         # The pages of a GPU's links are about one GPU.
-        gpu = ONE_GPU if question.dashboard == LINK.uid else ".+"
+        gpu = ONE_GPU if question.dashboard == "commwatch-link" else ".+"
         return self._ask(_for_node(question.expression, node, cluster, gpu), instant=question.instant)
 
     def over_time(self, expression: str, node: str) -> list[Answer]:
@@ -84,21 +81,21 @@ def variable_values(answers: Answers, definition: str, node: str) -> list[str]:
 
 def bad_values(answers: Answers, node: str) -> list[str]:
     """The numbers of a node that have the colour of a warning or a page, each with its panel."""
-    renderer = Renderer(shipped(), Site())
     found: list[str] = []
     for question in all_questions():
         shown = question.asked if isinstance(question.asked, Column) else question.panel
         found += [
             f"{question.name} = {answer.last:g} {answer.labels}"
             for answer in answers.of(question, node)
-            if _colour(answer.last, shown.scale, shown.names, renderer) in _BAD
+            if _colour(answer.last, shown.scale, shown.names) in _BAD
         ]
     return found
 
 
-def _colour(value: float, scale: Scale | None, names: Names, renderer: Renderer) -> str:
+def _colour(value: float, scale: Scale | None, names: Names) -> str:
     if value in names:
         return names[value][1]
     if scale is None:
         return "text"
-    return [scale.base, *(colour for limit, colour in scale.steps if value >= renderer.limit(limit))][-1]
+    limits = [(getattr(shipped(), one) if isinstance(one, str) else one, colour) for one, colour in scale.steps]
+    return [scale.base, *(colour for limit, colour in limits if value >= limit)][-1]

@@ -12,7 +12,6 @@ from commwatch_rehearsal.drill.catalogue import load_drills
 from commwatch_rehearsal.simulation.faults.kinds import KINDS
 from commwatch_rehearsal.simulation.presets import find_preset
 from commwatch_rehearsal.simulation.presets.parts import Preset
-from commwatch_rehearsal.simulation.timeline import REBOOTS
 from support.simulated_daemon import BOOTED_AT
 
 PRESETS = ("h100x8", "h100x8ndr", "b200x8", "a10x2", *("a100x4",) * 2, *("rtx3090x4",) * 2)
@@ -33,7 +32,7 @@ ENDS_AT = 2200.0
 _HIDES_ITS_PART = frozenset({"gpu_lost", "gpu_reset_required", "gpu_calls_fail", "driver_hang"})
 """What is read of a GPU no more cannot be told of it."""
 _HIDES_PROBES = frozenset({"failing_probe", "probe_errors"})
-_LEFT_OUT = REBOOTS | {"rank_crash", "driver_hang", "job"}
+_LEFT_OUT = {"gpu_missing", "gpu_not_started", "rank_crash", "driver_hang", "job"}
 """A reboot, which begins a story again, what takes ranks and readers in processes of their own, and a job, under which
 nothing is probed."""
 

@@ -60,10 +60,10 @@ class FedDaemon:
         boot_id = self._folder / "procfs/sys/kernel/random/boot_id"
         boot_id.parent.mkdir(parents=True, exist_ok=True)
         boot_id.write_text(boot)
-        self.instruments = Instruments()
+        self.instruments, self.jobs = Instruments(), PlannedJobs()
         node = SimulationPlan("", "", 0.0, str(self._folder / "sysfs"), str(self._folder / "procfs"))
         self.engine = Engine(
-            self._config, shipped(), self.state, node, self.instruments, PlannedJobs(), Starvation(Path("/nonexistent"))
+            self._config, shipped(), self.state, node, self.instruments, self.jobs, Starvation(Path("/nonexistent"))
         )
         self._patched.setattr(self.engine.presence, "why_absent", self._why_absent)
         give_clock(self.engine, self.clock)

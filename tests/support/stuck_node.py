@@ -46,14 +46,21 @@ GPUS = {
 
 
 class Node:
-    """A node with four GPUs, their processes in a folder, and a clock that moves by readings."""
+    """A node with four GPUs, their processes in a folder, and a clock that moves by readings.
 
-    def __init__(self, procfs: Path, model: str = "NVIDIA H100 80GB HBM3", links: float = 18) -> None:
+    Args:
+        store: of a daemon with that tracker; by default both are of their own.
+    """
+
+    def __init__(
+        self, procfs: Path, model: str = "NVIDIA H100 80GB HBM3", links: float = 18, store: Store | None = None,
+        tracker: StuckJobs | None = None,
+    ) -> None:  # fmt: skip
         self.procfs = procfs
-        self.store = Store()
+        self.store = store or Store()
         self.store.occupants = {slot: (pid,) for slot, pid in zip(SLOTS, PIDS, strict=True)}
         self.store.jobs = dict.fromkeys(PIDS, PIDS[0])
-        self.tracker = StuckJobs(self.store, shipped(), {"H100": 0.45}, procfs)
+        self.tracker = tracker or StuckJobs(self.store, shipped(), {"H100": 0.45}, procfs)
         self.now = 10_000.0
         self.gpus: list[tuple[Value, Value]] = [COMPUTES] * 4
         self.layouts = dict(GPUS)

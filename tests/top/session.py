@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import codecs
 import fcntl
 import os
@@ -13,16 +12,15 @@ import struct
 import subprocess
 import sys
 import termios
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
 
-from commwatch.state.control import ControlServer
 from commwatch.views.top.frame import Documents
+from support.answering import answering as answering_with
 from support.daemon import environment
 from support.waiting import until, words
 from top.emulator import Emulator
@@ -136,27 +134,11 @@ def session(columns: int, rows: int, *arguments: str, **extra: str) -> Iterator[
         one.close()
 
 
-@contextmanager
-def answering(state: Path, said: Documents) -> Iterator[None]:
+def answering(state: Path, said: Documents) -> AbstractContextManager[list[str]]:
     """A daemon's end of the control socket that says these documents, at the time of each answer."""
 
-    def operation(document: msgspec.Struct) -> Callable[[], object]:
-        async def answer() -> msgspec.Struct:
-            return msgspec.structs.replace(document, time=time.time())
+    def at_its_time(document: msgspec.Struct) -> Callable[[], msgspec.Struct]:
+        return lambda: msgspec.structs.replace(document, time=time.time())
 
-        return answer
-
-    state.mkdir(exist_ok=True)
     given = {"findings": said.findings, "probes": said.probes, "snapshot": said.snapshot}
-    server = ControlServer(state, {name: operation(one) for name, one in given.items()})  # type: ignore[misc]
-    loop = asyncio.new_event_loop()
-    loop.run_until_complete(server.listen())
-    thread = threading.Thread(target=loop.run_forever, name="answers of a daemon")
-    thread.start()
-    try:
-        yield
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.run_until_complete(server.stop())
-        loop.close()
+    return answering_with(state, {name: at_its_time(one) for name, one in given.items()})

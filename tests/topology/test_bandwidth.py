@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from commwatch.node.capacity import planned_nvlink_rate, planned_pcie_rate, planned_socket_rate
 from commwatch.node.topology.model import Cpu, Topology
 from support.passes import in_one_pass
 from topology.harness import driver, gpu, links, topology, way
@@ -130,30 +129,82 @@ def test_unknown_numa_nodes_still_have_a_pcie_figure(tmp_path: Path) -> None:
     assert found.basis == "PCIe gen 4 x16, through host memory; less between CPUs"
 
 
-def test_planning_figures_are_those_of_nccl() -> None:
-    """gen 3 x16 is 12 GB/s, gen 5 x16 is 48; per NVLink 12 on GA102 and 40.1 on B200; nothing for what is unknown."""
-    assert [planned_pcie_rate(*link) for link in ((3, 16), (5, 16), (4, 8), (7, 16), (4, 0))] == [
-        12e9, 48e9, 12e9, None, None,
-    ]  # fmt: skip
-    assert [planned_nvlink_rate(version) for version in ("3.1", "5.0", "")] == [12e9, 40.1e9, None]
+@in_one_pass(
+    "name, line_rate_mb, links_up, version, planned, nominal",
+    [
+        ("V100", 25_781, 6, "2.0", 20e9, 150e9), ("RTX 3090", 14_062, 4, "3.1", 12e9, 56.25e9),
+        ("A100", 25_000, 12, "3.0", 20e9, 300e9), ("H100", 26_562, 18, "4.0", 20.6e9, 450e9),
+        ("B200", 53_125, 18, "5.0", 40.1e9, 900e9),
+        # A line rate that is not in the table is the best figure; without one the version decides.
+        ("other", 100_000, 1, "5.0", 40.1e9, 100e9), ("not read", None, 1, "3.1", 12e9, 14.0625e9),
+        ("zero", 0, 1, "4.0", 20.6e9, 25e9), ("unknown", None, 1, "7.0", None, None),
+    ],
+)  # fmt: skip
+def test_nvlinks_have_the_figures_of_the_product_and_of_nccl(
+    tmp_path_factory: pytest.TempPathFactory, name: str, line_rate_mb: float | None, links_up: int, version: str,
+    planned: float | None, nominal: float | None,
+) -> None:  # fmt: skip
+    """Nominal is what the vendor publishes for the GPU."""
+    tree = hgx(tmp_path_factory.mktemp("tree"))
+    rate = None if line_rate_mb is None else line_rate_mb * 1e6
+    joined = [replace(one, line_rate=rate) for one in links(links_up, kind="switch", version=version)]
+    gpus = [gpu(place, address, joined) for place, address in enumerate(("0000:17:00.0", "0000:18:00.0"))]
+    found = between(topology(tree.root, driver(*gpus)), 0, 1)
+
+    if planned is None:
+        assert found is None
+    else:
+        assert found.bytes_per_second == pytest.approx(planned * links_up)
+        assert found.nominal_bytes_per_second == nominal
+
+
+@in_one_pass(
+    "generation, lanes, planned, nominal",
+    [
+        (1, 16, 3e9, 4_000_000_000), (2, 8, 3e9, 4_000_000_000), (3, 16, 12e9, 15_753_846_154),
+        (4, 8, 12e9, 15_753_846_154), (4, 16, 24e9, 31_507_692_308), (5, 4, 12e9, 15_753_846_154),
+        (5, 16, 48e9, 63_015_384_615), (6, 16, 96e9, 121_000_000_000), (5, 0, None, None),
+    ],
+)  # fmt: skip
+def test_a_pcie_link_has_the_published_rate_and_the_figure_of_nccl(
+    tmp_path_factory: pytest.TempPathFactory, generation: int, lanes: int, planned: float | None, nominal: float | None
+) -> None:
+    """Transfers times lanes times encoding give the published one."""
+    tree = Tree(tmp_path_factory.mktemp("tree"))
+    for slot in (0, 1):
+        way = ("0000:10:01.0", "0000:11:00.0", f"0000:12:0{slot}.0", f"0000:{13 + slot}:00.0")
+        tree.add("pci0000:10", *way, kind="gpu", link=(generation, lanes))
+        tree.port(way[2], (generation, lanes))
+    found = between(topology(tree.root), 0, 1)
+
+    assert (found is None) is (planned is None)
+    if found is not None:
+        assert found.bytes_per_second == planned
+        assert found.nominal_bytes_per_second == pytest.approx(nominal, abs=1)
 
 
 @in_one_pass(
     "cpu, rate",
     [
-        (("intel", 6, 0x4F), 6e9),  # Broadwell
-        (("intel", 6, 0x55), 10e9),  # Skylake
-        (("intel", 6, 0x8F), 22e9),  # Sapphire Rapids
-        (("intel", 6, 0xCF), 40e9),  # Emerald Rapids
-        (("intel", 6, 0xAD), 40e9),  # Granite Rapids
-        (("amd", 0x17, 0x31), 16e9),
-        (("amd", 0x19, 0x01), 24e9),
-        (("amd", 0x1A, 0x02), 32e9),
-        (("arm", None, None), 6e9),
-        (("intel", None, None), None),
-        (("other", 6, 1), None),
+        (Cpu("intel", 6, 0x4F), 6e9),  # Broadwell
+        (Cpu("intel", 6, 0x55), 10e9),  # Skylake
+        (Cpu("intel", 6, 0x8F), 22e9),  # Sapphire Rapids
+        (Cpu("intel", 6, 0xCF), 40e9),  # Emerald Rapids
+        (Cpu("intel", 6, 0xAD), 40e9),  # Granite Rapids
+        (Cpu("intel", 15, 6), 6e9),
+        (Cpu("amd", 0x17, 0x31), 16e9),
+        (Cpu("amd", 0x19, 0x01), 24e9),
+        (Cpu("amd", 0x1A, 0x02), 32e9),
+        (Cpu("arm", None, None), 6e9),
+        (Cpu("intel", None, None), None),
+        (Cpu("other", 6, 1), None),
     ],
 )
-def test_socket_links_by_processor(cpu: tuple[str, int | None, int | None], rate: float | None) -> None:
-    """NCCL's planning figure by processor generation."""
-    assert planned_socket_rate(*cpu) == rate
+def test_socket_links_by_processor(tmp_path_factory: pytest.TempPathFactory, cpu: Cpu, rate: float | None) -> None:
+    """NCCL's planning figure by processor generation, where PCIe of generation 6 gives more."""
+    tree = two_sockets(tmp_path_factory.mktemp("tree"))
+    for device in (tree.root / "bus/pci/devices").iterdir():
+        tree.port(device.name, (6, 16))
+    found = between(replace(topology(tree.root), cpu=cpu), 0, 2)
+
+    assert (found.bytes_per_second, "no figure" in found.basis) == ((48e9, True) if rate is None else (rate, False))

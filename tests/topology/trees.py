@@ -5,7 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-SPEEDS = {1: "2.5 GT/s PCIe", 2: "5.0 GT/s PCIe", 3: "8.0 GT/s PCIe", 4: "16.0 GT/s PCIe", 5: "32.0 GT/s PCIe"}
+SPEEDS = {
+    1: "2.5 GT/s PCIe",
+    2: "5.0 GT/s PCIe",
+    3: "8.0 GT/s PCIe",
+    4: "16.0 GT/s PCIe",
+    5: "32.0 GT/s PCIe",
+    6: "64.0 GT/s PCIe",
+}
 CLASSES = {"gpu": "0x030200", "nic": "0x020700", "ethernet": "0x020000", "nvswitch": "0x068000", "bridge": "0x060400"}
 VENDORS = {"gpu": "0x10de", "nic": "0x15b3", "ethernet": "0x8086", "nvswitch": "0x10de", "bridge": "0x1000"}
 

@@ -24,7 +24,6 @@ from commwatch.findings.finding import SEVERITIES, Component, ComponentKind, Evi
 from commwatch.findings.measured import Measured
 from commwatch.findings.register import Incident
 from commwatch.findings.rules.gpu_ways import by_nvlink
-from commwatch.node.down_links import ALL_GPUS_FROM
 from support.findings import incident
 from support.passes import in_one_pass
 
@@ -607,7 +606,7 @@ def test_link_xid_and_sxid_of_one_link_are_one_finding() -> None:
     assert [one.code for one in join(faults[2:])] == ["sxid_fatal"]
 
 
-@pytest.mark.parametrize(("gpus", "is_cause"), [(1, False), (ALL_GPUS_FROM - 1, False), (ALL_GPUS_FROM, True)])
+@pytest.mark.parametrize(("gpus", "is_cause"), [(1, False), (2, False), (3, True)])
 def test_an_sxid_of_the_time_of_an_xid_is_its_cause_only_if_several_gpus_have_one(gpus: int, *, is_cause: bool) -> None:
     """The fabric alone is common to several. No link is known to be down, and one GPU can have an Xid of its own."""
     xids = [finding("xid_fabric", Component("gpu", f"0000:{one}0:00.0", "", frozenset({f"0000:{one}0:00.0"})))
@@ -633,7 +632,7 @@ def test_a_link_that_keeps_going_down_at_the_switch_has_its_sxids_of_the_hour() 
 @pytest.mark.parametrize("code", ["nvlink_flapping", "nvlink_down"])
 def test_a_lost_link_of_one_gpu_does_not_hide_that_the_nvswitch_fails_all(code: str) -> None:
     """One link at the switch is down or keeps going down, and all GPUs have an Xid at the time of the SXid."""
-    gpus = [f"0000:{one}0:00.0" for one in range(1, ALL_GPUS_FROM + 1)]
+    gpus = [f"0000:{one}0:00.0" for one in range(1, 4)]
     xids = [finding("xid_fabric", Component("gpu", gpu, "", frozenset({gpu}))) for gpu in gpus]
     link = finding(code, Component("nvlink", f"{gpus[0]}/3", "", frozenset({gpus[0], SWITCH})))
     joined = join([finding("sxid_fatal", Component("nvswitch", SWITCH)), link, *xids])
@@ -643,7 +642,7 @@ def test_a_lost_link_of_one_gpu_does_not_hide_that_the_nvswitch_fails_all(code: 
 
 def test_links_of_several_gpus_to_one_nvswitch_are_no_trouble_of_another_one() -> None:
     """Both switches report something, and each GPU has lost a link to one of them."""
-    gpus = [f"0000:{one}0:00.0" for one in range(1, ALL_GPUS_FROM + 1)]
+    gpus = [f"0000:{one}0:00.0" for one in range(1, 4)]
     links = [finding("nvlink_down", Component("nvlink", f"{gpu}/3", "", frozenset({gpu, SWITCH}))) for gpu in gpus]
     joined = join([*links, *(finding("sxid_fatal", Component("nvswitch", switch)) for switch in (SWITCH, OTHER))])
 

@@ -11,13 +11,14 @@ from msgspec.structs import replace
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import SEVERITIES, Component, Evidence, Match
 from commwatch.findings.register import UNSEEN_CLOSES_AFTER, Register, RegisterState
-from commwatch.findings.repaired import OVER_AFTER
 from commwatch.findings.rules.rule_set import STATE_CLOSES_AFTER
 from support.findings import Observer
 from support.passes import in_one_pass
 
 LINK = Component("nvlink", "0000:17:00.0/3", "GPU0 link 3", frozenset({"0000:17:00.0"}))
 DOWN = Match("nvlink_down", LINK, (Evidence("link state", "inactive"),))
+OVER_AFTER = 600
+"""Seconds without a further event after which one whose part reads healthy is over."""
 OPENS, CLOSES = CODES["nvlink_down"].opens_after, CODES["nvlink_down"].closes_after
 
 

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.nccl_settings.cases import CONSUMER, HGX, KNOWN, judged, port, process, said
-from commwatch.jobs.logs.fallbacks import FALLBACKS
 from commwatch.jobs.settings.conditions import CONDITIONS, FIGURES
 from commwatch.jobs.settings.facts import Level, NodeFacts
 from commwatch.jobs.settings.judge import judge_settings, remark_counts
@@ -339,6 +338,5 @@ def test_a_setting_that_leaves_a_faster_transport_has_the_kind_of_the_log(
     found = [one for one in judged(node, settings) if one.fallback]
 
     assert [one.fallback for one in found] == ([] if kind is None else [kind])
-    assert {one.fallback for one in found} <= FALLBACKS.keys()
     alone = judge_settings([replace(process(settings), single_node=True)], node, KNOWN)
     assert {one.fallback for one in alone} <= {"", "p2p_disabled"}

@@ -60,9 +60,6 @@ class LogEvent:
     """The line without the text before NCCL's message, shortened."""
     host: str = ""
     rank: str = ""
-    pid: int | None = None
-    device: int | None = None
-    """CUDA ordinal in that process; None where none is named."""
     time: float | None = None
     """Seconds since 1970 by the clock and zone of the writer; None where the line has no time."""
     waited: float | None = None
@@ -98,26 +95,13 @@ def event_in_line(line: str, year: int, find: Callable[[str], Finding | None] = 
         text = shortened(found.category, " ".join(head.split()), LONGEST_TEXT)
         work = _WORK.search(head)
         called = (work[1] or "", work[2], work[3]) if work is not None else None
-        return LogEvent(
-            found.category, found.certain, text, "", rank, None, None, time, waited, named=named, work=called
-        )
+        return LogEvent(found.category, found.certain, text, "", rank, time, waited, named=named, work=called)
     source = f"{parsed.source} " if parsed.source else ""
     text = f"{source}NCCL {parsed.level} {parsed.message}"[:LONGEST_TEXT]
     hca = _HCA.search(head)
-    device = parsed.device if parsed.device is not None and 0 <= parsed.device < 1024 else None
     return LogEvent(
-        found.category,
-        found.certain,
-        text,
-        parsed.host,
-        rank,
-        parsed.pid,
-        device,
-        time,
-        waited,
-        hca[1] if hca else "",
-        named,
-    )
+        found.category, found.certain, text, parsed.host, rank, time, waited, hca[1] if hca else "", named
+    )  # fmt: skip
 
 
 def time_of(line: str, year: int) -> float | None:

@@ -50,8 +50,8 @@ _LOOKED_AT = 1024
 
 _MARK = re.compile(r"NCCL (WARN|INFO|DIAG|TRACE|CALL) ")
 _PREFIX = re.compile(
-    r"(?:\[(?P<timestamp>[\d:. T-]{8,32})\] )?(?!\d{1,20}:)(?P<host>[^\s:\[\]()<>,=/]{1,255})"
-    r":(?P<pid>\d{1,10})(?::(?P<tid>\d{1,10}))?"
+    r"(?:\[[\d:. T-]{8,32}\] )?(?!\d{1,20}:)(?P<host>[^\s:\[\]()<>,=/]{1,255})"
+    r":\d{1,10}(?::(?P<tid>\d{1,10}))?"
     r"(?: \[(?P<device>-?\d{1,10})\])?(?: (?P<source>[^\s:]{1,128}:\d{1,6}))?(?: \((?P<function>[^)]{0,128})\))? $"
 )
 _SOURCE = re.compile(r"(?:^|\s)(?P<source>[^\s:()]{1,128}:\d{1,6})(?: \([^)]{0,128}\))? $")
@@ -71,19 +71,14 @@ _CHANNEL = re.compile(
 
 
 class LogLine(NamedTuple):
-    """A line of NCCL's log, parsed. Fields that a version does not write are empty or None."""
+    """A line of NCCL's log, parsed. Fields that a version does not write are empty."""
 
     level: str
     """WARN, INFO, DIAG, TRACE or CALL."""
     message: str
     host: str = ""
-    pid: int | None = None
-    device: int | None = None
-    """CUDA ordinal in that process; where it had none -1, or in old versions any number."""
     source: str = ""
     """File and line in NCCL, ``transport/net_ib.cc:2453``."""
-    timestamp: str = ""
-    """As NCCL wrote it; since 2.26, with warnings only unless asked for."""
 
 
 def parse_line(line: str) -> LogLine | None:
@@ -100,16 +95,7 @@ def parse_line(line: str) -> LogLine | None:
         # Without a process before it: NCCL's file and line, or the function of a plugin.
         source = _SOURCE.search(line[max(0, mark.start() - _LONGEST_PREFIX) : mark.start()])
         return LogLine(mark[1], message, source=source["source"] if source is not None else "")
-    device = prefix["device"]
-    return LogLine(
-        level=mark[1],
-        message=message,
-        host=prefix["host"],
-        pid=int(prefix["pid"]),
-        device=int(device) if device is not None else None,
-        source=prefix["source"] or "",
-        timestamp=prefix["timestamp"] or "",
-    )
+    return LogLine(mark[1], message, prefix["host"], prefix["source"] or "")
 
 
 def find_in_line(line: str) -> Finding | None:
