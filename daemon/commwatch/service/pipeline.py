@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -32,7 +32,7 @@ from commwatch.node.links_down import LinksDown
 from commwatch.node.pcie_links import PcieLinks
 from commwatch.node.pcie_samples import WithoutGpm
 from commwatch.node.recent_errors import METRICS, RecentErrors
-from commwatch.node.run import Outcome
+from commwatch.node.run import Collector, Outcome
 from commwatch.node.silent_gpus import SilentGpus
 from commwatch.node.store import Store
 from commwatch.node.tracker import Tracker
@@ -70,6 +70,7 @@ class Pipeline:
         instruments: Instruments,
         readers: Collection[Suspecting],
         job_settings: JobSettings,
+        collectors: Iterable[Collector],
     ) -> None:
         """Args:
         thresholds: in force.
@@ -78,6 +79,7 @@ class Pipeline:
         kept: what an earlier daemon left.
         readers: of this node.
         job_settings: plans the audits of the settings of jobs.
+        collectors: of this node.
         """
         procfs, window = Path(roots.procfs), thresholds.event_window_seconds
         self._boot = boot_identity(roots.procfs)
@@ -123,12 +125,14 @@ class Pipeline:
             *([JobIdentity(store)] if config.jobs.identity else []),
         )
         """All of them, each once."""
+        self._following = {
+            one.name: [tracker for tracker in self.trackers if tracker.follows(one)] for one in collectors
+        }
 
     def on_batch(self, outcome: Outcome) -> None:
         """Take one run of a collector; what it read is in the store."""
-        for tracker in self.trackers:
-            if tracker.follows(outcome.collector):
-                tracker.on_batch(outcome)
+        for tracker in self._following[outcome.collector.name]:
+            tracker.on_batch(outcome)
         if self.inventory.observed_at == outcome.time:
             self._tick(outcome.time)
 
