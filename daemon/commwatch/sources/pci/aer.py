@@ -8,6 +8,7 @@ the kernel alone; no device is touched.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from commwatch.readings import Absence, Reason
@@ -80,6 +81,7 @@ class Counts(NamedTuple):
 NO_COUNTS: Final = Counts(None, {})
 
 
+@lru_cache(maxsize=128)  # most files of a node have the same content, and the one that they had before
 def parse_counts(data: bytes) -> Counts:
     """The counts in an ``aer_dev_*`` file. Lines that end in no number are passed over.
 
