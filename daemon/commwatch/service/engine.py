@@ -392,7 +392,7 @@ class Engine:
         return self.pipeline.version + self.verdict.register.version
 
     def save_others(self) -> None:
-        """Save what agrees with nothing else; called in a thread."""
+        """Save what agrees with nothing else, where it has changed; called in a thread."""
         try:
             self.between_nodes.save()
         except OSError as error:
@@ -412,7 +412,6 @@ class Engine:
         """
         given_up = [*self.pipeline.inventory.accept(), *self.probing.accept()]
         failures = await self._keeping.save()
-        await asyncio.to_thread(self.probing.save)
         if error := failures.get(INVENTORY):
             raise CommwatchError(f"accepted, but lost at the next start: the state is not saved ({error})") from error
         return {**self.inventory(), "given_up": given_up}
