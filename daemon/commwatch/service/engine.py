@@ -93,7 +93,7 @@ class Engine:
         collectors = self._build_collectors()
         kept = restore(state, boot_identity(self._roots.procfs), time.time())
         self.pipeline = Pipeline(
-            config, thresholds, self._roots, state, kept, self.store, instruments, tuple(self._readers.values()),
+            config, thresholds, self._roots, state, kept, self.store, tuple(self._readers.values()),
             self.job_settings, collectors,
         )  # fmt: skip
         self.presence = Presence(

@@ -19,6 +19,7 @@ from commwatch.jobs.over_tcp import OverTcp
 from commwatch.jobs.settings.plan import JobSettings
 from commwatch.jobs.stuck import StuckJobs
 from commwatch.node.anomaly import Anomalies
+from commwatch.node.counter_resets import CounterResets
 from commwatch.node.driver_tracker import DriverWatch
 from commwatch.node.gpus_on_bus import GpusOnBus
 from commwatch.node.hardware_events import HardwareLog
@@ -39,8 +40,6 @@ from commwatch.node.tracker import Tracker
 from commwatch.node.unread_tracker import UnreadDevices
 from commwatch.node.utilisation import Uses
 from commwatch.node.wrap import Wraps
-from commwatch.service.counter_resets import CounterResets
-from commwatch.service.instruments import Instruments
 from commwatch.service.judge import Judge
 from commwatch.service.judgement import Judgement, Kept
 from commwatch.sources.presence import boot_identity, is_virtual
@@ -67,7 +66,6 @@ class Pipeline:
         state: StateDirectory,
         kept: Kept,
         store: Store,
-        instruments: Instruments,
         readers: Collection[Suspecting],
         job_settings: JobSettings,
         collectors: Iterable[Collector],
@@ -99,7 +97,7 @@ class Pipeline:
             observe_seconds=min(OBSERVE_SECONDS, config.inventory.learn_after / 3),
         )  # fmt: skip
         self.trackers: tuple[Tracker, ...] = (
-            CounterResets(store, instruments),
+            CounterResets(store),
             Uses(store, parts),
             LinkShares(store),
             self.link_flaps,
