@@ -186,15 +186,13 @@ class AerDevice:
 
     def _fill(self) -> None:
         address, role = self._labels
-        self.series = (
-            *(("commwatch_pcie_aer_errors_total", (address, role, file.severity)) for file in self._own),
-            *(("commwatch_pcie_aer_root_port_errors_total", (address, file.severity)) for file in self._messages),
-            *(
-                ("commwatch_pcie_aer_named_errors_total", (address, role, file.severity, name))
-                for file in self._own
-                for name in file.happened
-            ),
-        )
+        named = [(file.severity, name) for file in self._own for name in file.happened]
+        if len(self.series) < len(self._files) + len(named):
+            self.series = (
+                *(("commwatch_pcie_aer_errors_total", (address, role, file.severity)) for file in self._own),
+                *(("commwatch_pcie_aer_root_port_errors_total", (address, file.severity)) for file in self._messages),
+                *(("commwatch_pcie_aer_named_errors_total", (address, role, *one)) for one in named),
+            )
         self.values = [
             *(file.counts.total for file in self._files),
             *(value for file in self._own for value in file.named_values()),
