@@ -80,7 +80,7 @@ class _Lines:
             header = _header(metric.name, page_format)
             for _, place, prefix in _present(snapshot, values, metric.name):
                 self._places.append(place)
-                self._before.append(header + prefix)
+                self._before.append(header + prefix if self._before else (header + prefix)[1:])
                 header = ""
 
     def fit(self, snapshot: Snapshot, values: Sequence[Value]) -> bool:
@@ -91,13 +91,13 @@ class _Lines:
 
     def text(self, values: Sequence[Value]) -> str:
         """The lines with their values; 40 times faster than by the library."""
-        pieces = [""] * (2 * len(self._places))
-        pieces[::2] = self._before
+        pieces = ["\n"] * (2 * len(self._places) + 1)
+        pieces[:-1:2] = self._before
         pieces[1::2] = [
             f"{value}" if type(value := values[place]) is int else format_number(cast(float, value))
             for place in self._places
         ]
-        return "".join(pieces)[1:] + "\n" if pieces else ""
+        return "".join(pieces) if self._places else ""  # what is joined is not copied again: 300 kB
 
 
 def _present(snapshot: Snapshot, values: Sequence[Value], family: str) -> Iterator[tuple[Series, int, str]]:

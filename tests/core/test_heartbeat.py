@@ -50,7 +50,8 @@ class _Living(Daemon):
         self.clock = clock
         self._scheduler: SteppedScheduler = SteppedScheduler(clock.monotonic)
         self._clock_steps = ClockSteps(clock.time, clock.monotonic)
-        self.config, self._instruments, self._web = Config(), Instruments(), None
+        self.config = Config(textfile=Textfile("/run/commwatch.prom"))
+        self._instruments, self._web = Instruments(), None
         self._reload, self._stop, self._watches = asyncio.Event(), asyncio.Event(), True
         self.followed: list[float] = []
         """Steps of the clock of which collectors were told."""

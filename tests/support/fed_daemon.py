@@ -130,8 +130,8 @@ class FedDaemon:
 
     def resets(self) -> dict[tuple[str, ...], float]:
         """Counters that began again, by source and device, as they are shown."""
-        samples = [one for family in self.instruments.counter_resets.collect() for one in family.samples]
-        return {tuple(one.labels.values()): one.value for one in samples}
+        block = self.engine.store.get("counter_resets", "")
+        return {} if block is None else dict(block.samples("commwatch_counters_reset_total"))
 
     def block(self, values: Values) -> Block:
         """A block taken now; readings of the same series share a layout, as those of a worker do."""

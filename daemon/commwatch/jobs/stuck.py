@@ -183,7 +183,8 @@ class StuckJobs(Tracker):
         """Take the use of links, or judge the jobs with a reading of the GPUs."""
         family = _FAMILIES.get(outcome.collector.name)
         if family is not None:
-            for device, share in self._shares(family).items():
+            # Without a process there is no job whose payload it could be: of most nodes most of the day.
+            for device, share in self._shares(family).items() if any(self._store.occupants.values()) else ():
                 if share >= self._limits.job_stuck_payload_ratio:
                     self._gpus[device].moved_at = outcome.time
             return

@@ -113,6 +113,10 @@ class Inventory:
         """Grows whenever a part is known, watched or expected that was not before, or a larger value of it."""
         self._learned_links: Mapping[str, Mapping[int, float]] = {}
         """By UUID of the GPU, the links that were learned, with their nominal rates."""
+        self._boards: Mapping[Kind, int]
+        """See ``_on_boards``."""
+        self._asked: Mapping[Kind, int]
+        """Totals that are expected without learning: by the configuration, else by the boards."""
         self._expected: _Expected
         self._work_out_expected()
 
@@ -270,7 +274,7 @@ class Inventory:
                 has[uuid, _PRODUCT + "generation"] = product.generation - gpu.pcie_own_generation
             up, is_own = gpu.links_up or {}, self._seen.is_virtual is False and not self._seen.is_handed_on
             is_whole = is_own or models[gpu.name] >= WHOLE_BOARD
-            if (up or (gpu.links_down and is_own and not is_alone)) and is_whole and "nvlink" not in self._asked():
+            if (up or (gpu.links_down and is_own and not is_alone)) and is_whole and "nvlink" not in self._asked:
                 links = self._expected.links[uuid].keys() | up.keys()
                 has[uuid, _PRODUCT + "nvlinks"] = product.nvlinks - len(links)
         return self._not_accepted({part: max(0, less) for part, less in has.items()})
@@ -305,7 +309,7 @@ class Inventory:
 
     def due(self, kind: Kind) -> int | None:
         """The same of one kind."""
-        if (asked := self._asked().get(kind)) is not None:
+        if (asked := self._asked.get(kind)) is not None:
             return asked
         if kind == "rdma_port":
             return len(self._expected.rdma_ports) or None
@@ -317,10 +321,6 @@ class Inventory:
         if kind == "nvlink":
             return sum(len(self._expected.links[uuid]) for uuid in gpus) or None
         return sum(self._expected.lanes[uuid] or 0 for uuid in gpus) or None
-
-    def _asked(self) -> dict[Kind, int]:
-        """Totals that are expected without learning: by the configuration, else by the boards."""
-        return {**self._on_boards(), **self._configured}
 
     def _on_boards(self) -> dict[Kind, int]:
         """The parts on the recognised boards; empty once an operator has accepted the present parts."""
@@ -344,6 +344,8 @@ class Inventory:
         joined directly, one without a link takes a link of each other along, and all are asked.
         """
         records = self.state.gpus
+        self._boards = self._on_boards()
+        self._asked = {**self._boards, **self._configured}
         self._learned_links = {uuid: record.expected_links() for uuid, record in records.items()}
         less, rails, bonded = self._below_equals(), self._rails_below_equals(), self._bonded_and_down()
         links: dict[str, Mapping[int, float]] = {}
@@ -362,7 +364,7 @@ class Inventory:
             nvlinks[uuid] = NvlinkExpectation(frozenset(rates), capacity) if rates else None
         seen = self._seen.rdma_ports or {}
         names = {*expected_ports(self.state.rdma_ports), *(name for (name, _), number in rails.items() if number)}
-        names |= seen.keys() if len(seen) <= self._asked().get("rdma_port", 0) else set()
+        names |= seen.keys() if len(seen) <= self._asked.get("rdma_port", 0) else set()
         # Of several GPUs in one slot the first: it is written last.
         slots = {one.pci_bus_id: uuid for uuid, one in reversed(records.items()) if not one.is_replaced}
         learned = {name: self.state.rdma_ports.get(name, Learned()).due for name in sorted(names)}
@@ -388,7 +390,7 @@ class Inventory:
         for uuid, gpu in self._here.items():
             is_soldered = product_of(gpu.name) is not None
             usual = self._usual_links(gpu.name) if gpu.links_down and is_soldered else frozenset[int]()
-            if listed <= self._asked().get("nvlink", 0):
+            if listed <= self._asked.get("nvlink", 0):
                 if gpu.links_down and (self._links_shown(uuid) or less.get((uuid, "nvlinks")) or usual):
                     links[uuid] = gpu.links_down
             elif usual and gpu.name in dark and self._is_joined_directly(gpu):
@@ -399,7 +401,7 @@ class Inventory:
 
     def _lanes(self, less: Mapping[tuple[str, str], int]) -> dict[str, int | None]:
         """The PCIe lanes that each GPU should have, by UUID; ``less`` as above."""
-        asked = self._asked()
+        asked = self._asked
         each, rest = divmod(asked.get("pcie_lane", 0), asked.get("gpu", len(self._here)) or 1)
         lanes: dict[str, int | None] = {}
         for uuid, record in self.state.gpus.items():
@@ -446,10 +448,9 @@ class Inventory:
 
     def origins(self) -> dict[Kind, Origin]:
         """Where the expectation of each kind comes from; without those of which nothing is expected yet."""
-        boards = self._on_boards()
         learned: Origin = "accepted" if self.state.is_accepted else "learned"
         return {
-            kind: "configured" if kind in self._configured else "board" if kind in boards else learned
+            kind: "configured" if kind in self._configured else "board" if kind in self._boards else learned
             for kind in KINDS
             if self.due(kind) is not None
         }
@@ -506,7 +507,7 @@ class Inventory:
         Args:
             faulty_strangers: GPUs that were never read whole and whose state is known: something else names them.
         """
-        present, asked = self.present(), self._asked()
+        present, asked = self.present(), self._asked
         known = {**self._known_of_gpus(), "rdma_port": _known_ports(self._expected.rdma_ports, self._seen.rdma_ports),
                  "ethernet_port": _known_ports((*stable_ports(self.state.ports), *self._expected.bonded),
                                                self._seen.ports)}  # fmt: skip
@@ -526,7 +527,7 @@ class Inventory:
 
     def _dark_gpus(self) -> dict[str, int]:
         """NVLinks that each GPU lacks of its share of the expected ones, by UUID; empty if shares differ."""
-        asked = self._asked()
+        asked = self._asked
         each, rest = divmod(asked.get("nvlink", 0), asked.get("gpu", len(self._here)) or 1)
         lacking = {
             uuid: each - len(self._links_known(uuid)) for uuid, gpu in self._here.items() if gpu.links_up is not None
@@ -577,7 +578,7 @@ class Inventory:
         readings: dict[Series, Value] = {("commwatch_expected", (kind,)): expected[kind] for kind in KINDS}
         readings.update({("commwatch_present", (kind,)): present[kind] for kind in KINDS})
         # Where the configuration asks for more than the board has, it is the configuration that asks.
-        boards = [kind for kind, number in self._on_boards().items() if self._configured.get(kind, 0) <= number]
+        boards = [kind for kind, number in self._boards.items() if self._configured.get(kind, 0) <= number]
         origins: set[tuple[Kind, Origin]] = {*self.origins().items(), *((kind, "board") for kind in boards)}
         readings.update({("commwatch_inventory_info", one): 1 for one in sorted(origins)})
         never_seen = self.never_seen(faulty_strangers)

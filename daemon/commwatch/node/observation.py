@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from commwatch.node.boards import gpus_on_boards
 from commwatch.node.capacity import nominal_nvlink_rate
-from commwatch_exporters.snapshot import Block
+from commwatch_exporters.snapshot import Block, Snapshot
 from commwatch_exporters.state_words import NVLINK_UP, RDMA_ACTIVE
 
 
@@ -93,23 +93,24 @@ def observe_blocks(blocks: Collection[Block], answered: Collection[str], is_virt
             is known of GPUs, without ``network`` nothing of interfaces, and without ``rdma`` nothing of RDMA ports.
         is_virtual: whether the node is a virtual machine; None where that is not known.
     """
-    gpus = _gpus(blocks) if "identity" in answered else None
+    node = Snapshot(blocks)
+    gpus = _gpus(node) if "identity" in answered else None
     return Observation(
         gpus=gpus,
         is_virtual=is_virtual,
-        ports=_ports(blocks) if "network" in answered else None,
-        rdma_ports=_rdma_ports(blocks) if "rdma" in answered else None,
-        gpus_on_boards=gpus_on_boards(_switches(blocks), {gpu.name for gpu in gpus or ()}, is_virtual),
+        ports=_ports(node) if "network" in answered else None,
+        rdma_ports=_rdma_ports(node) if "rdma" in answered else None,
+        gpus_on_boards=gpus_on_boards(_switches(node), {gpu.name for gpu in gpus or ()}, is_virtual),
     )
 
 
-def _switches(blocks: Iterable[Block]) -> int:
-    return sum(labels[1] == "nvswitch" for labels, _ in _samples(blocks, "commwatch_pcie_device_info"))
+def _switches(node: Snapshot) -> int:
+    return sum(labels[1] == "nvswitch" for labels, _ in _samples(node, "commwatch_pcie_device_info"))
 
 
-def _adapters(blocks: Collection[Block]) -> dict[str, int]:
+def _adapters(node: Snapshot) -> dict[str, int]:
     """Network adapters behind the root port of each PCIe device, by its address."""
-    devices = {labels[0]: labels for labels, _ in _samples(blocks, "commwatch_pcie_device_info")}
+    devices = {labels[0]: labels for labels, _ in _samples(node, "commwatch_pcie_device_info")}
 
     def root_port(address: str) -> str:
         while (parent := devices[address][2]) in devices:
@@ -123,25 +124,25 @@ def _adapters(blocks: Collection[Block]) -> dict[str, int]:
     return {address: behind[root] for address, root in roots.items()}
 
 
-def _samples(blocks: Iterable[Block], metric: str) -> Iterator[tuple[tuple[str, ...], int | float]]:
+def _samples(node: Snapshot, metric: str) -> Iterator[tuple[tuple[str, ...], int | float]]:
     """Label values and number of each series of a metric that was read."""
-    for block in blocks:
+    for block in node.family_blocks(metric):
         yield from block.samples(metric)
 
 
-def _gpus(blocks: Collection[Block]) -> tuple[SeenGpu, ...]:
-    up, down = _links(blocks)
-    adapters = _adapters(blocks)
-    lanes = {labels[1]: int(value) for labels, value in _samples(blocks, "commwatch_pcie_link_width_lanes")}
-    generations = {labels[1]: int(value) for labels, value in _samples(blocks, "commwatch_pcie_link_generation_max")}
-    own = {labels[1]: int(value) for labels, value in _samples(blocks, "commwatch_pcie_gpu_link_generation_max")}
-    most = _lanes_max(blocks)
-    memory = {labels[1]: int(value) for labels, value in _samples(blocks, "commwatch_gpu_memory_size_bytes")}
+def _gpus(node: Snapshot) -> tuple[SeenGpu, ...]:
+    up, down = _links(node)
+    adapters = _adapters(node)
+    lanes = {labels[1]: int(value) for labels, value in _samples(node, "commwatch_pcie_link_width_lanes")}
+    generations = {labels[1]: int(value) for labels, value in _samples(node, "commwatch_pcie_link_generation_max")}
+    own = {labels[1]: int(value) for labels, value in _samples(node, "commwatch_pcie_gpu_link_generation_max")}
+    most = _lanes_max(node)
+    memory = {labels[1]: int(value) for labels, value in _samples(node, "commwatch_gpu_memory_size_bytes")}
     ends: dict[str, dict[int, tuple[str, str, str]]] = {}
-    for (_, pci_bus_id, link, _, kind, remote, remote_link), _ in _samples(blocks, "commwatch_nvlink_info"):
+    for (_, pci_bus_id, link, _, kind, remote, remote_link), _ in _samples(node, "commwatch_nvlink_info"):
         if remote:
             ends.setdefault(pci_bus_id, {})[int(link)] = (kind, remote, remote_link)
-    split = {labels[1] for labels, value in _samples(blocks, "commwatch_gpu_mig_mode") if value == 1}
+    split = {labels[1] for labels, value in _samples(node, "commwatch_gpu_mig_mode") if value == 1}
     return tuple(
         SeenGpu(
             uuid=uuid or pci_bus_id,
@@ -161,15 +162,15 @@ def _gpus(blocks: Collection[Block]) -> tuple[SeenGpu, ...]:
             is_split=pci_bus_id in split,
             link_ends=ends.get(pci_bus_id, {}),
         )
-        for (gpu, pci_bus_id, uuid, serial, name, architecture), _ in _samples(blocks, "commwatch_gpu_info")
+        for (gpu, pci_bus_id, uuid, serial, name, architecture), _ in _samples(node, "commwatch_gpu_info")
     )
 
 
-def _lanes_max(blocks: Collection[Block]) -> dict[str, int]:
+def _lanes_max(node: Snapshot) -> dict[str, int]:
     """The fewest lanes that the driver, the GPU and the port above it report for a link, by the GPU's address."""
-    above = {labels[0]: labels[2] for labels, _ in _samples(blocks, "commwatch_pcie_device_info")}
-    ends = {labels[0]: int(value) for labels, value in _samples(blocks, "commwatch_pcie_device_link_width_max_lanes")}
-    driver = {labels[1]: int(value) for labels, value in _samples(blocks, "commwatch_pcie_link_width_max_lanes")}
+    above = {labels[0]: labels[2] for labels, _ in _samples(node, "commwatch_pcie_device_info")}
+    ends = {labels[0]: int(value) for labels, value in _samples(node, "commwatch_pcie_device_link_width_max_lanes")}
+    driver = {labels[1]: int(value) for labels, value in _samples(node, "commwatch_pcie_link_width_max_lanes")}
     found = {}
     for address in {*driver, *ends}:
         reported = (driver.get(address), ends.get(address), ends.get(above.get(address, "")))
@@ -177,15 +178,15 @@ def _lanes_max(blocks: Collection[Block]) -> dict[str, int]:
     return found
 
 
-def _links(blocks: Collection[Block]) -> tuple[dict[str, dict[int, float | None]], dict[str, set[int]]]:
+def _links(node: Snapshot) -> tuple[dict[str, dict[int, float | None]], dict[str, set[int]]]:
     """The links that are up with their nominal rates, and those that are down, by the PCI address of the GPU."""
-    speeds = {labels[1:]: speed for labels, speed in _samples(blocks, "commwatch_nvlink_link_speed_bytes_per_second")}
-    versions = {labels[1:3]: labels[3] for labels, _ in _samples(blocks, "commwatch_nvlink_info")}
+    speeds = {labels[1:]: speed for labels, speed in _samples(node, "commwatch_nvlink_link_speed_bytes_per_second")}
+    versions = {labels[1:3]: labels[3] for labels, _ in _samples(node, "commwatch_nvlink_info")}
     up: dict[str, dict[int, float | None]] = {
-        pci_bus_id: {} for (_gpu, pci_bus_id), count in _samples(blocks, "commwatch_nvlink_links") if count == 0
+        pci_bus_id: {} for (_gpu, pci_bus_id), count in _samples(node, "commwatch_nvlink_links") if count == 0
     }
     down: dict[str, set[int]] = {}
-    for (_gpu, pci_bus_id, link), state in _samples(blocks, "commwatch_nvlink_link_state"):
+    for (_gpu, pci_bus_id, link), state in _samples(node, "commwatch_nvlink_link_state"):
         links_up = up.setdefault(pci_bus_id, {})
         if state in NVLINK_UP:
             key = (pci_bus_id, link)
@@ -195,28 +196,28 @@ def _links(blocks: Collection[Block]) -> tuple[dict[str, dict[int, float | None]
     return up, down
 
 
-def _ports(blocks: Collection[Block]) -> dict[str, SeenPort]:
-    speeds = {labels[0]: speed for labels, speed in _samples(blocks, "commwatch_ethernet_speed_bytes_per_second")}
-    carriers = {labels[0]: carrier for labels, carrier in _samples(blocks, "commwatch_ethernet_carrier")}
+def _ports(node: Snapshot) -> dict[str, SeenPort]:
+    speeds = {labels[0]: speed for labels, speed in _samples(node, "commwatch_ethernet_speed_bytes_per_second")}
+    carriers = {labels[0]: carrier for labels, carrier in _samples(node, "commwatch_ethernet_carrier")}
     # One that is switched off is not meant to be up, and a bridge or Open vSwitch may have ports without a cable.
-    bonded = {labels[0] for labels, _ in _samples(blocks, "commwatch_ethernet_bonded")} & carriers.keys()
+    bonded = {labels[0] for labels, _ in _samples(node, "commwatch_ethernet_bonded")} & carriers.keys()
     return {
         labels[0]: SeenPort(
             is_up=carriers.get(labels[0]) == 1,
             speed=speeds.get(labels[0]),
             equal_in=labels[3] if labels[0] in bonded else "",
         )
-        for labels, _ in _samples(blocks, "commwatch_ethernet_info")
+        for labels, _ in _samples(node, "commwatch_ethernet_info")
         # Without a driver it is no port: ends of containers come and go, and none of them is missed.
         if labels[2]
     }
 
 
-def _rdma_ports(blocks: Collection[Block]) -> dict[str, SeenPort]:
-    speeds = dict(_samples(blocks, "commwatch_rdma_port_speed_bytes_per_second"))
-    states = dict(_samples(blocks, "commwatch_rdma_port_state"))
-    switched_off = {labels for labels, state in _samples(blocks, "commwatch_rdma_port_phys_state") if state == 3}
-    found = [labels for labels, _ in _samples(blocks, "commwatch_rdma_port_info")]
+def _rdma_ports(node: Snapshot) -> dict[str, SeenPort]:
+    speeds = dict(_samples(node, "commwatch_rdma_port_speed_bytes_per_second"))
+    states = dict(_samples(node, "commwatch_rdma_port_state"))
+    switched_off = {labels for labels, state in _samples(node, "commwatch_rdma_port_phys_state") if state == 3}
+    found = [labels for labels, _ in _samples(node, "commwatch_rdma_port_info")]
     # A card with two ports is not one with a single port, though the model is the same.
     on_card = Counter(labels[7].rpartition(".")[0] for labels in found)
     ports = {}

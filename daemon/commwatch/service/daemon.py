@@ -237,10 +237,14 @@ class Daemon:
             self._scheduler.add(WEB_FILES, self._web.look, WEB_LOOK_SECONDS, owner="daemon")
 
     def _plan_exports(self) -> None:
+        """Those that are asked for, and those that were before a reload and have to be taken back."""
         textfile, otlp = self.config.textfile, self.config.metrics.otlp
-        write, send = partial(self._textfile.write, textfile), partial(self._otlp.send, otlp)
-        self._scheduler.add(TEXTFILE, write, textfile.interval, delay=0.0, owner="daemon")
-        self._scheduler.add(OTLP, send, otlp.interval, delay=0.0, owner="daemon")
+        for name, is_asked, run, interval in (
+            (TEXTFILE, textfile.path, partial(self._textfile.write, textfile), textfile.interval),
+            (OTLP, otlp.endpoint, partial(self._otlp.send, otlp), otlp.interval),
+        ):
+            if is_asked or self._scheduler.next_run(name) is not None:
+                self._scheduler.add(name, run, interval, delay=0.0, owner="daemon")
 
     async def _begin(self) -> None:
         """The first run of everything; then the daemon is ready."""

@@ -90,17 +90,18 @@ class Engine:
             self.store, self._own_ranks, partial(scheduler.run_in, SETTINGS), identity=config.jobs.identity
         )
         self._readers = self._build_readers()
+        collectors = self._build_collectors()
         kept = restore(state, boot_identity(self._roots.procfs), time.time())
         self.pipeline = Pipeline(
-            config, thresholds, self._roots, state, kept, self.store, instruments, tuple(self._readers.values()),
-            self.job_settings,
+            config, thresholds, self._roots, state, kept, self.store, tuple(self._readers.values()),
+            self.job_settings, collectors,
         )  # fmt: skip
         self.presence = Presence(
             self._roots, self._procfs, config.sources, self.pipeline.inventory, self.pipeline.bus,
             self.pipeline.without_gpm,
         )  # fmt: skip
         self.collection = Collection(
-            self._build_collectors(), self._readers, self.store, instruments, self.presence, self.pipeline.wraps
+            collectors, self._readers, self.store, instruments, self.presence, self.pipeline.wraps
         )  # fmt: skip
         for reader in self._readers.values():
             reader.keeper = self
@@ -123,6 +124,8 @@ class Engine:
         self.between_nodes = BetweenNodes(config.cluster, state, self.store)
         self._silent_gpus = self.pipeline.inventory.silent_gpus
         """As of the last run that was kept."""
+        self._is_judged = False
+        """Whether the rules have seen all that was kept."""
         self._keeping = Keeping(state, self, scheduler)
 
     # --- what is built ---
@@ -187,6 +190,7 @@ class Engine:
             outcome = self.collection.keep(collected)
             if outcome is None:
                 return
+            self._is_judged = False
             self.pipeline.on_batch(outcome)
             silent, self._silent_gpus = self._silent_gpus, self.pipeline.inventory.silent_gpus
             if self._silent_gpus != silent and self.verdict.looked_at is not None:
@@ -357,6 +361,7 @@ class Engine:
         except Exception:  # a defect of ours must be seen, and what a job wrote must not end the watching
             log.exception("what jobs wrote could not be joined to the findings")
         self.verdict.evaluate(self.whole_snapshot(), now, words)
+        self._is_judged = True
 
     # --- what must survive a restart ---
 
@@ -370,7 +375,8 @@ class Engine:
         records = (Record(INVENTORY, inventory, msgspec.json.encode(inventory)),)
         if self.verdict.looked_at is None:
             return records  # events may have been counted that the history does not know yet
-        self._evaluate()
+        if not self._is_judged:
+            self._evaluate()
         judgement = self.pipeline.judgement(self.verdict)
         try:
             check(judgement)
@@ -386,7 +392,7 @@ class Engine:
         return self.pipeline.version + self.verdict.register.version
 
     def save_others(self) -> None:
-        """Save what agrees with nothing else; called in a thread."""
+        """Save what agrees with nothing else, where it has changed; called in a thread."""
         try:
             self.between_nodes.save()
         except OSError as error:
@@ -406,7 +412,6 @@ class Engine:
         """
         given_up = [*self.pipeline.inventory.accept(), *self.probing.accept()]
         failures = await self._keeping.save()
-        await asyncio.to_thread(self.probing.save)
         if error := failures.get(INVENTORY):
             raise CommwatchError(f"accepted, but lost at the next start: the state is not saved ({error})") from error
         return {**self.inventory(), "given_up": given_up}

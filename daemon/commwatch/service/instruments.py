@@ -54,7 +54,6 @@ class Instruments(Registered):
         self.starved = self._gauge("starved")
         self.daemon_late = self._gauge("daemon_late_seconds")
         self.stall = self._gauge("stall_ratio")
-        self.counter_resets = self._counter("counters_reset_total")
         self.finding_rule_errors = self._counter("finding_rule_errors_total")
         self.healthcheck_unknown = self._counter("healthcheck_unknown_total")
         self.process_cpu = self._counter("process_cpu_seconds_total")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("commwatch.keeping")
 
-_JOB, _OTHERS_JOB = "save", "save_others"
+_JOB = "save"
 SOON_SECONDS: Final = 1.0
 """At least between two saves, so that a flood of events writes no more often; at most from an event to its save."""
 CHANGED_SECONDS: Final = 60.0
@@ -85,7 +85,6 @@ class Keeping:
     def start(self) -> None:
         """Save from now on, and soon what has happened before."""
         self._scheduler.add(_JOB, self._run, CHANGED_SECONDS)
-        self._scheduler.add(_OTHERS_JOB, self._run_others, CHANGED_SECONDS)
         self.notice()
 
     def stop(self) -> None:
@@ -103,11 +102,6 @@ class Keeping:
         if self._engine.version != self._noticed:
             self._scheduler.run_in(_JOB, SOON_SECONDS)
 
-    async def _run_others(self) -> None:
-        async with self._saving:
-            if not self._is_stopped:
-                await asyncio.to_thread(self._engine.save_others)
-
     async def save(self, *, everything: bool = False) -> Mapping[str, OSError]:
         """Save what has changed; returns by name what could not be written, which is tried again at the next save.
 
@@ -123,8 +117,6 @@ class Keeping:
             self._noticed = self._engine.version
             due = [(one, msgspec.json.encode(one.content)) for one in records if everything or self._is_due(one, now)]
             failures = await asyncio.to_thread(self._write, due)
-            if everything:
-                await asyncio.to_thread(self._engine.save_others)
             self._written |= {one.name: _Written(one.essence, now) for one, _ in due if one.name not in failures}
             for name in failures.keys() - self._failing:
                 log.error("something cannot be saved; it is tried again later", what=name, error=str(failures[name]))
@@ -143,4 +135,5 @@ class Keeping:
                 self._state.save(record.name, msgspec.json.decode(encoded, type=type(record.content)))
             except OSError as error:
                 failures[record.name] = error
+        self._engine.save_others()
         return failures

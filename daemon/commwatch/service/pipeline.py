@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from commwatch.jobs.over_tcp import OverTcp
 from commwatch.jobs.settings.plan import JobSettings
 from commwatch.jobs.stuck import StuckJobs
 from commwatch.node.anomaly import Anomalies
+from commwatch.node.counter_resets import CounterResets
 from commwatch.node.driver_tracker import DriverWatch
 from commwatch.node.gpus_on_bus import GpusOnBus
 from commwatch.node.hardware_events import HardwareLog
@@ -32,15 +33,13 @@ from commwatch.node.links_down import LinksDown
 from commwatch.node.pcie_links import PcieLinks
 from commwatch.node.pcie_samples import WithoutGpm
 from commwatch.node.recent_errors import METRICS, RecentErrors
-from commwatch.node.run import Outcome
+from commwatch.node.run import Collector, Outcome
 from commwatch.node.silent_gpus import SilentGpus
 from commwatch.node.store import Store
 from commwatch.node.tracker import Tracker
 from commwatch.node.unread_tracker import UnreadDevices
 from commwatch.node.utilisation import Uses
 from commwatch.node.wrap import Wraps
-from commwatch.service.counter_resets import CounterResets
-from commwatch.service.instruments import Instruments
 from commwatch.service.judge import Judge
 from commwatch.service.judgement import Judgement, Kept
 from commwatch.sources.presence import boot_identity, is_virtual
@@ -67,9 +66,9 @@ class Pipeline:
         state: StateDirectory,
         kept: Kept,
         store: Store,
-        instruments: Instruments,
         readers: Collection[Suspecting],
         job_settings: JobSettings,
+        collectors: Iterable[Collector],
     ) -> None:
         """Args:
         thresholds: in force.
@@ -78,6 +77,7 @@ class Pipeline:
         kept: what an earlier daemon left.
         readers: of this node.
         job_settings: plans the audits of the settings of jobs.
+        collectors: of this node.
         """
         procfs, window = Path(roots.procfs), thresholds.event_window_seconds
         self._boot = boot_identity(roots.procfs)
@@ -97,7 +97,7 @@ class Pipeline:
             observe_seconds=min(OBSERVE_SECONDS, config.inventory.learn_after / 3),
         )  # fmt: skip
         self.trackers: tuple[Tracker, ...] = (
-            CounterResets(store, instruments),
+            CounterResets(store),
             Uses(store, parts),
             LinkShares(store),
             self.link_flaps,
@@ -123,12 +123,14 @@ class Pipeline:
             *([JobIdentity(store)] if config.jobs.identity else []),
         )
         """All of them, each once."""
+        self._following = {
+            one.name: [tracker for tracker in self.trackers if tracker.follows(one)] for one in collectors
+        }
 
     def on_batch(self, outcome: Outcome) -> None:
         """Take one run of a collector; what it read is in the store."""
-        for tracker in self.trackers:
-            if tracker.follows(outcome.collector):
-                tracker.on_batch(outcome)
+        for tracker in self._following[outcome.collector.name]:
+            tracker.on_batch(outcome)
         if self.inventory.observed_at == outcome.time:
             self._tick(outcome.time)
 

@@ -284,15 +284,17 @@ class Worker(asyncio.BufferedProtocol):
             Absence(_word(one.device), one.reason, shortened(one.detail, LONGEST_DETAIL)) for one in batch.absences
         ]
         events = [replace(one, device=_word(one.device), code=_word(one.code)) for one in batch.events]
-        blocks = {}
+        blocks, is_new = {}, False
         for one in batch.readings:
             if one.series is not None:
                 known[one.device] = _word(one.device), Layout(self._settings.bounds.checked(one.series))
+                is_new = True
             elif one.device not in known:
                 raise ValueError(f"values of {one.device!r} without their series")
             shown, layout = expected.layouts[one.device] = known[one.device]
             blocks[shown] = Block(layout, one.values, min(one.time, now))
-        self._check_size()
+        if is_new:
+            self._check_size()
         return Collected(
             blocks, absences, batch.duration, events, batch.occupants, batch.log_errors, batch.resume, batch.audit,
             batch.collector, began=min(batch.began, now),

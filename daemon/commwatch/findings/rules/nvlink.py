@@ -26,12 +26,11 @@ _BELOW_FOR = 600.0
 
 def down(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Links that were active or that the node must have, and that are not active: one for each part they make up."""
+    inactive = [(link, state) for link, state in facts.each(NvLink.state) if state in _DOWN]
+    if not inactive:  # nearly always: of a whole node nothing else is looked at
+        return
     expected = {(link.address, link.number): link for link, flag in facts.each(NvLink.expected) if flag == 1}
-    states = {
-        key: state
-        for link, state in facts.each(NvLink.state)
-        if state in _DOWN and (key := (link.address, link.number)) in expected
-    }
+    states = {key: state for link, state in inactive if (key := (link.address, link.number)) in expected}
     if not states:
         return
     for fault in grouped(expected, states, ends_of(facts)):

@@ -37,8 +37,9 @@ class Gpu:
         self._handle = handle
         self.uuid = ""
         """As it was read last; empty before."""
-        self.link_labels: dict[int, tuple[str, ...]] = {}
-        """Description and far end of each link, as last read: the driver gives none for a link that is down."""
+        self.link_labels: dict[int, tuple[int, tuple[str, ...]]] = {}
+        """State of each link, and its description and far end as last read: the driver gives none for a link that is
+        down."""
         self._failed: dict[Reason, Absence] = {}
 
     def ask(self, function: Callable[..., T], *arguments: object) -> tuple[T | None, int]:

@@ -55,7 +55,7 @@ def read_gpu_identity(
         architecture = gpu.call(pynvml.nvmlDeviceGetArchitecture)
         named = (uuid or "", serial or "", name or "", _name(_ARCHITECTURES, architecture))
         series.append(("commwatch_gpu_info", (*gpu.labels, *named)))
-    series += _link_infos(gpu, plan, len(states or ()), monotonic)
+    series += _link_infos(gpu, plan, states or (), monotonic)
     fabric = _fabric_labels(gpu, plan)
     if fabric is not None:
         series.append(("commwatch_fabric_info", (*gpu.labels, *fabric)))
@@ -115,15 +115,16 @@ def _link_labels(gpu: Gpu, link: int) -> tuple[str, str, str]:
     )
 
 
-def _link_infos(gpu: Gpu, plan: Plan, links: int, monotonic: Callable[[], float]) -> list[Series]:
+def _link_infos(gpu: Gpu, plan: Plan, states: Sequence[int], monotonic: Callable[[], float]) -> list[Series]:
     """The info series of each link with its remote end, for links of which anything is known; for a link that is down
-    as last read."""
+    as last read. A link of which all is known is asked again when its state has changed: that takes three calls."""
     remote_links = _remote_links(gpu, plan, monotonic)
-    for link in range(links):
-        labels = (*_link_labels(gpu, link), remote_links.get(str(link), ""))
-        known = gpu.link_labels.get(link, labels)
-        gpu.link_labels[link] = tuple(now or before for now, before in zip(labels, known, strict=True))
-    infos = ((str(link), *labels) for link, labels in gpu.link_labels.items() if link < links and any(labels))
+    for link, state in enumerate(states):
+        before, known = gpu.link_labels.get(link, (None, ("", "", "", "")))
+        if state != before or not all(known):
+            labels = (*_link_labels(gpu, link), remote_links.get(str(link), ""))
+            gpu.link_labels[link] = state, tuple(new or old for new, old in zip(labels, known, strict=True))
+    infos = ((str(link), *gpu.link_labels[link][1]) for link in range(len(states)) if any(gpu.link_labels[link][1]))
     return [("commwatch_nvlink_info", (*gpu.labels, *info)) for info in infos]
 
 

@@ -8,6 +8,7 @@ the kernel alone; no device is touched.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from commwatch.readings import Absence, Reason
@@ -80,6 +81,7 @@ class Counts(NamedTuple):
 NO_COUNTS: Final = Counts(None, {})
 
 
+@lru_cache(maxsize=128)  # most files of a node have the same content, and the one that they had before
 def parse_counts(data: bytes) -> Counts:
     """The counts in an ``aer_dev_*`` file. Lines that end in no number are passed over.
 
@@ -184,15 +186,13 @@ class AerDevice:
 
     def _fill(self) -> None:
         address, role = self._labels
-        self.series = (
-            *(("commwatch_pcie_aer_errors_total", (address, role, file.severity)) for file in self._own),
-            *(("commwatch_pcie_aer_root_port_errors_total", (address, file.severity)) for file in self._messages),
-            *(
-                ("commwatch_pcie_aer_named_errors_total", (address, role, file.severity, name))
-                for file in self._own
-                for name in file.happened
-            ),
-        )
+        named = [(file.severity, name) for file in self._own for name in file.happened]
+        if len(self.series) < len(self._files) + len(named):
+            self.series = (
+                *(("commwatch_pcie_aer_errors_total", (address, role, file.severity)) for file in self._own),
+                *(("commwatch_pcie_aer_root_port_errors_total", (address, file.severity)) for file in self._messages),
+                *(("commwatch_pcie_aer_named_errors_total", (address, role, *one)) for one in named),
+            )
         self.values = [
             *(file.counts.total for file in self._files),
             *(value for file in self._own for value in file.named_values()),

@@ -9,11 +9,11 @@ import structlog
 from commwatch.node.run import Collector, Outcome
 from commwatch.node.store import Store
 from commwatch.node.tracker import Tracker
-from commwatch.service.instruments import Instruments
-from commwatch_exporters.snapshot import Block, Series
+from commwatch_exporters.snapshot import Block, Series, Value
 
 log = structlog.get_logger("commwatch.pipeline")
 
+GROUP: Final = "counter_resets"
 _PORTS: Final = ("network", "ethtool", "rdma")
 """Collectors of network interfaces, each the only one of its source."""
 _OWN_SUMS: Final = frozenset({"nvml_gpm", "kernel_log", "nccl_logs", "nccl_inspector"})
@@ -21,17 +21,19 @@ _OWN_SUMS: Final = frozenset({"nvml_gpm", "kernel_log", "nccl_logs", "nccl_inspe
 
 
 class CounterResets(Tracker):
-    """The resets of all devices, among the metrics of the daemon itself.
+    """The resets of all devices since the daemon began to read them.
 
     A counter that vanishes is compared with its last known value when it returns, so that the reset of a GPU counts
     although the GPU gave nothing in between. Counters that fall in one reading are one reset.
     """
 
-    def __init__(self, store: Store, instruments: Instruments) -> None:
+    def __init__(self, store: Store) -> None:
         super().__init__(store)
-        self._instruments = instruments
+        store.declare(GROUP)
         self._last: dict[str, dict[str, dict[Series, int | float]]] = {}
         """By collector and device, of each counter the last number that was read."""
+        self._shown: dict[Series, Value] = {}
+        """Resets by source and device."""
 
     def follows(self, collector: Collector) -> bool:
         """All whose counters are the hardware's."""
@@ -39,25 +41,29 @@ class CounterResets(Tracker):
 
     def on_batch(self, outcome: Outcome) -> None:
         """Compare each reading with the one before."""
-        collector = outcome.collector
+        collector, before = outcome.collector, dict(self._shown)
         devices = self._last.setdefault(collector.name, {})
         for device, block in outcome.collected.blocks.items():
             if not block.layout.counters:
                 continue
-            if device not in devices:
-                devices[device] = {}
-                self._instruments.counter_resets.labels(collector.source, device)  # shown from the first reading on
-            if _fell(block, devices[device]):
-                self._instruments.counter_resets.labels(collector.source, device).inc()
+            total = self._shown.setdefault(_series(collector.source, device), 0) or 0
+            if _fell(block, devices.setdefault(device, {})):
+                self._shown[_series(collector.source, device)] = total + 1
                 log.info("counters started again", collector=collector.name, device=device)
+        if self._shown != before:
+            self._store.show(GROUP, "", self._shown, outcome.time)
 
     def on_tick(self, now: float) -> None:
         """Forget interfaces and RDMA devices that are gone: on some nodes they come and go by the thousand."""
         for name in _PORTS:
             devices = self._last.get(name, {})
             for device in devices.keys() - self._store.devices(name):
-                del devices[device]
-                self._instruments.counter_resets.remove(name, device)
+                del devices[device], self._shown[_series(name, device)]
+                self._store.show(GROUP, "", self._shown, now)
+
+
+def _series(source: str, device: str) -> Series:
+    return "commwatch_counters_reset_total", (source, device)
 
 
 def _fell(block: Block, last: dict[Series, int | float]) -> bool:
