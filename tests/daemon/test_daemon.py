@@ -28,6 +28,8 @@ STARTED = [reader for reader in READERS if reader.name not in ("jobs", "nvml_pci
 """Readers that are started; here no log of a job is configured, no job runs, and each GPU has GPM."""
 GPU0, GPU3 = {"gpu": "0", "pci_bus_id": "0000:17:00.0"}, {"gpu": "3", "pci_bus_id": "0000:3b:00.0"}
 H100 = ("--simulate", "h100x8")
+QUICK = "nvml: {deadline: 800ms, nvlink_interval: 500ms}"
+"""A GPU that hangs is given up sooner than by default."""
 
 
 def faults_file(folder: Path, text: str = "[]\n") -> Path:
