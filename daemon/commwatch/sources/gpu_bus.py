@@ -66,5 +66,4 @@ def gpus_on_bus(sysfs: Path) -> Iterator[tuple[str, str, str]]:
         pci_class, vendor = (files.parse_word(files.read_if_there(f"{base}/{name}") or b"") for name in _KIND_FILES)
         if endpoint_role(pci_class, vendor) != "gpu" or os.path.lexists(f"{base}/physfn"):
             continue
-        driver = os.path.basename(os.path.realpath(f"{base}/driver")) if os.path.lexists(f"{base}/driver") else ""
-        yield address, pci_class, driver
+        yield address, pci_class, files.link_name(f"{base}/driver")
