@@ -6,10 +6,10 @@ import re
 import shlex
 from collections.abc import Iterator
 
-from commwatch.__main__ import build_parser
 from commwatch.config.assets import asset
 from commwatch.jobs.logs.categories import SIDES
 from commwatch_exporters.catalogue import CATALOGUE
+from support.command_line import PARSER
 from support.facts import events_told
 from support.passes import in_one_pass
 
@@ -52,10 +52,9 @@ def test_what_a_runbook_looks_for_is_on_the_page(name: str) -> None:
 @in_one_pass("name", RUNBOOKS)
 def test_commwatch_understands_the_commands_of_a_runbook(name: str) -> None:
     """Subcommands and flags are those that the program has."""
-    parser = build_parser()
     for command in commands(RUNBOOKS[name]):
         if command.startswith("commwatch "):
-            parser.parse_args(shlex.split(command)[1:])
+            PARSER.parse_args(shlex.split(command)[1:])
 
 
 @in_one_pass("name", sorted(RUNBOOKS.keys() - NOT_ON_A_NODE))

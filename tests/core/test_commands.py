@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from commwatch.__main__ import COMMANDS, build_parser, main
+from commwatch.__main__ import COMMANDS, main
 from commwatch.config.settings import (
     Config,
     Metrics,
@@ -32,7 +32,7 @@ from commwatch.node.run import Collected
 from commwatch.readings import Absence, SourceUnavailable
 from commwatch.state.directory import StateDirectory, state_path
 from support.answering import answering
-from support.command_line import run_command
+from support.command_line import PARSER, run_command
 from support.core import ScriptedReader, block, collected
 from support.passes import in_one_pass
 
@@ -50,11 +50,11 @@ class Terminal(io.StringIO):
 # --- what they share ---
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@in_one_pass("command", COMMANDS)
 def test_a_flag_is_taken_in_full_only(command: str, capsys: Output) -> None:
     """A misspelt flag is an error and not another flag's beginning: it would listen somewhere else."""
     with pytest.raises(SystemExit, match="2"):
-        build_parser().parse_args([command, "--web.listen-addres=:1"])
+        PARSER.parse_args([command, "--web.listen-addres=:1"])
 
     said = capsys.readouterr().err
     assert "unrecognized arguments: --web.listen-addres" in said or "the following arguments are required" in said
@@ -70,12 +70,12 @@ def test_an_unknown_command_is_one_line_with_the_nearest_one(given: str, hint: s
     assert capsys.readouterr().err == f"commwatch: there is no command {given}; {hint}\n"
 
 
-@pytest.mark.parametrize("words", ["rules", "dashboards", "assets", "drill", "cluster plan", "cluster locate"])
+@in_one_pass("words", ["rules", "dashboards", "assets", "drill", "cluster plan", "cluster locate"])
 def test_a_command_that_reads_no_setting_offers_none(words: str, capsys: Output) -> None:
     """Neither in its help nor on its command line."""
     for arguments, code in ((["--help"], "0"), (["--path.state=/tmp"], "2")):
         with pytest.raises(SystemExit, match=code):
-            build_parser().parse_args([*words.split(), *arguments])
+            PARSER.parse_args([*words.split(), *arguments])
 
     said = capsys.readouterr()
     assert "commwatch run --help" not in said.out

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import commwatch
-from commwatch.__main__ import build_parser, main
+from commwatch.__main__ import main
 from commwatch.config.exit_codes import COMMANDS, meanings_of
+from support.command_line import PARSER
 from support.passes import in_one_pass
 
 SOURCES = Path(commwatch.__file__).parent
@@ -26,7 +27,7 @@ def parsers(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Arg
                 yield from below or [(one.prog.removeprefix("commwatch "), one)]
 
 
-ALL = dict(parsers(build_parser()))
+ALL = dict(parsers(PARSER))
 
 
 def test_each_command_has_its_codes() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
+from support.passes import in_one_pass
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -39,7 +39,7 @@ def links(file: Path) -> Iterator[str]:
             yield target
 
 
-@pytest.mark.parametrize("file", PAGES, ids=[str(file.relative_to(ROOT)) for file in PAGES if ROOT in file.parents])
+@in_one_pass("file", PAGES)
 def test_links_lead_somewhere(file: Path) -> None:
     """To a file of this repository, and to a heading that it has."""
     for link in links(file):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -38,11 +39,20 @@ def faults_file(folder: Path, text: str = "[]\n") -> Path:
     return new.replace(folder / "faults.yaml")
 
 
+@contextmanager
+def running_h100(folder: Path, *arguments: str, **extra: str) -> Iterator[Daemon]:
+    """A daemon of a simulated node that does not probe: ranks would take more CPU time than all else here."""
+    config = folder / "unprobed.yaml"
+    config.write_text("probes: {enabled: false}\n")
+    with running(folder, *H100, "--config.file", str(config), *arguments, **extra) as daemon:
+        yield daemon
+
+
 @pytest.fixture(scope="module")
 def h100(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """A daemon of a simulated node that those share who leave it as it was; nobody listens to what it tells systemd."""
     folder = tmp_path_factory.mktemp("h100")
-    with running(folder, *H100, NOTIFY_SOCKET=str(folder / "gone")) as daemon:
+    with running_h100(folder, NOTIFY_SOCKET=str(folder / "gone")) as daemon:
         yield daemon
 
 
@@ -135,7 +145,7 @@ def metrics_told(daemon: Daemon) -> set[str]:
 def test_a_hung_gpu_changes_nothing_for_the_others_nor_for_the_scrape(tmp_path: Path) -> None:
     """Its values go, its state says so, the page is served, and TERM ends the daemon although the worker hangs."""
     faults = faults_file(tmp_path)
-    with running(tmp_path, *H100, "--simulate.faults", str(faults)) as daemon:
+    with running_h100(tmp_path, "--simulate.faults", str(faults)) as daemon:
         daemon.until(lambda: daemon.value("nvlink_transmit_bytes_total", **GPU3, link="0"))
         faults_file(tmp_path, "- {fault: driver_hang, gpu: 3}\n")
 
@@ -180,7 +190,7 @@ def test_a_pause_ends_by_itself_and_holds_over_a_restart(tmp_path: Path) -> None
     now = time.time()
     file.write_text(json.dumps({"reason": "swap", "since": now, "until": now + 600}))
 
-    with running(tmp_path, *H100) as daemon:
+    with running_h100(tmp_path) as daemon:
         assert daemon.value("maintenance", reason="swap") == 1
         assert daemon.count("nvlink_link_state") == 0
         until = time.time() + 1.5
@@ -214,7 +224,7 @@ def test_hup_takes_a_good_configuration_and_refuses_a_bad_one(configured: Daemon
 def test_hup_with_a_file_of_faults_that_is_gone_keeps_the_daemon(tmp_path: Path) -> None:
     """What only shows when the new engine is prepared is refused like any other mistake."""
     faults = faults_file(tmp_path)
-    with running(tmp_path, *H100, "--simulate.faults", str(faults)) as daemon:
+    with running_h100(tmp_path, "--simulate.faults", str(faults)) as daemon:
         faults.unlink()
         daemon.process.send_signal(signal.SIGHUP)
         daemon.until(lambda: daemon.value("config_last_reload_successful") == 0)
@@ -258,7 +268,7 @@ def test_term_ends_a_start_that_hangs(tmp_path: Path) -> None:
 
 def test_workers_end_with_a_daemon_that_was_killed(tmp_path: Path) -> None:
     """SIGKILL of the daemon leaves no process behind."""
-    with running(tmp_path, *H100) as daemon:
+    with running_h100(tmp_path) as daemon:
         until(lambda: len(daemon.children()) == len(STARTED))
         children = daemon.children()
         daemon.process.kill()

@@ -134,7 +134,9 @@ def test_a_warning_is_an_event_and_no_condition(machine: Machine, tmp_path: Path
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]:
     """Options that reach a daemon on a simulated node."""
     folder = tmp_path_factory.mktemp("simulated")
-    with running(folder, "--simulate", "a10x2") as daemon:
+    config = folder / "unprobed.yaml"
+    config.write_text("probes: {enabled: false}\n")
+    with running(folder, "--simulate", "a10x2", "--config.file", str(config)) as daemon:
         yield ("--simulate", "a10x2", "--path.state", str(daemon.state))
 
 

@@ -25,6 +25,7 @@ from commwatch.probes.workload import plan_cycle
 from commwatch_rehearsal.simulation.presets import PRESETS
 from probes.cycles import Thrashing, all_quiet, deadlines, hurry, wait_until_gone
 from support.passes import in_one_pass
+from support.waiting import PATIENCE_SECONDS
 
 ROOTS = os.pathsep.join(str(Path(__file__).parents[2] / root) for root in ("daemon", "exporters"))
 
@@ -222,9 +223,10 @@ subprocess.run([sys.executable, "-c", sys.argv[1]])
 BLOCKED = """
 import os, sys
 from commwatch_rehearsal.simulation.rank import block
+parent = os.getppid()  # before it says so: the parent is killed then
 sys.stdout.write("blocks\\n")
 sys.stdout.flush()
-block(os.getppid())
+block(parent)
 """
 
 
@@ -238,5 +240,5 @@ def test_a_blocked_rank_ends_with_its_parent() -> None:
         parent.kill()
 
         # Both hold the pipe: it ends when both have.
-        assert select.select([parent.stdout], [], [], 10)[0] == [parent.stdout]
+        assert select.select([parent.stdout], [], [], PATIENCE_SECONDS)[0] == [parent.stdout]
         assert parent.stdout.read() == b""

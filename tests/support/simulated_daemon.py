@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import io
+import os
 import shutil
 import socket
 import threading
@@ -37,6 +38,7 @@ from commwatch.service.engine import Engine
 from commwatch.service.instruments import Instruments
 from commwatch.sources.base import Source
 from commwatch.sources.kernel_log import KernelLogSource
+from commwatch.sources.nvml.source import NvmlSource
 from commwatch.state.control import ControlServer
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.workers.child import make_source
@@ -173,6 +175,8 @@ class _ReaderHere(ScriptedReader):
         if isinstance(source, KernelLogSource):  # the log stamps its records by the clock that its reader goes by
             open_log: Any = source._open_log
             source._open_log = partial(open_log, monotonic=self.daemon.clock.monotonic)
+        if isinstance(source, NvmlSource):  # none of the many files that this process maps is of the simulated driver
+            source._own_maps = Path(os.devnull)
         source.open(lambda device: None, frozenset(), None)
         self._sources[name] = source
         return source

@@ -122,7 +122,7 @@ class NvmlSource(Source):
             raise
         finally:
             report("")
-        self._unlisted = self._not_listed()
+        self._unlisted = self._not_listed(self._to_list())
 
     def _open_gpu(self, index: int) -> None:
         device, call = f"index:{index}", "nvmlDeviceGetHandleByIndex"
@@ -244,17 +244,20 @@ class NvmlSource(Source):
         mapped = (files.read_if_there(str(self._own_maps), _MAPS_BYTES) or b"").decode(errors="replace")
         return any(_LIBRARY in line and line.endswith(" (deleted)") for line in mapped.splitlines())
 
-    def _not_listed(self) -> list[Absence]:
+    def _not_listed(self, to_list: frozenset[str]) -> list[Absence]:
         """The GPUs that were bound to the driver before it was opened, and that it does not list.
 
         None where the driver lists no GPU at all, which is a fault of its own, or lists one that could not be opened:
         that one has no address, and may be any of them.
+
+        Args:
+            to_list: PCI addresses of the GPUs that it should list, as the bus shows them now.
         """
         is_whole = self._only is None and self._count > 0 and not self._not_opened
         left_out = {name for name in self._leave_out if not name.startswith("index:")}
         if not is_whole or 2 * len(left_out) < len(self._leave_out):
             return []
-        missing = (self._bound & self._to_list()) - left_out - {opened.gpu.device for opened in self._opened}
+        missing = (self._bound & to_list) - left_out - {opened.gpu.device for opened in self._opened}
         return [Absence(address, "not_listed", _NOT_LISTED) for address in sorted(missing)]
 
     def _check_devices(self) -> None:
@@ -290,7 +293,8 @@ class NvmlSource(Source):
             if error.value in codes.NO_DRIVER:
                 raise SourceUnavailable(*codes.failure("nvmlDeviceGetCount", error.value)) from error
             count = self._count
-        if count != self._count or (self._only is None and self._to_list() - self._bound):
+        to_list = self._to_list()
+        if count != self._count or (self._only is None and to_list - self._bound):
             self.close()
             self.open(self._report, self._leave_out, self._only)
             return
@@ -298,7 +302,7 @@ class NvmlSource(Source):
         for opened in self._opened:
             if opened.gone is not None and opened.gone.reason == "not_found":
                 opened.gone = None  # tried again below
-        self._unlisted = self._not_listed()
+        self._unlisted = self._not_listed(to_list)
 
     def _open_the_rest(self) -> None:
         """Try again what could not be opened, but for a GPU of which the driver said not to call it again."""
