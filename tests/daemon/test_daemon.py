@@ -40,11 +40,11 @@ def faults_file(folder: Path, text: str = "[]\n") -> Path:
 
 
 @contextmanager
-def running_h100(folder: Path, *arguments: str, **extra: str) -> Iterator[Daemon]:
+def running_h100(folder: Path, *arguments: str, notify_socket: str = "") -> Iterator[Daemon]:
     """A daemon of a simulated node that does not probe: ranks would take more CPU time than all else here."""
     config = folder / "unprobed.yaml"
     config.write_text("probes: {enabled: false}\n")
-    with running(folder, *H100, "--config.file", str(config), *arguments, **extra) as daemon:
+    with running(folder, *H100, "--config.file", str(config), *arguments, NOTIFY_SOCKET=notify_socket) as daemon:
         yield daemon
 
 
@@ -52,7 +52,7 @@ def running_h100(folder: Path, *arguments: str, **extra: str) -> Iterator[Daemon
 def h100(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """A daemon of a simulated node that those share who leave it as it was; nobody listens to what it tells systemd."""
     folder = tmp_path_factory.mktemp("h100")
-    with running_h100(folder, NOTIFY_SOCKET=str(folder / "gone")) as daemon:
+    with running_h100(folder, notify_socket=str(folder / "gone")) as daemon:
         yield daemon
 
 
