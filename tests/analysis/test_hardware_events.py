@@ -336,8 +336,8 @@ LINKS_READ = ("nvml_nvlink", 0.0)
 def test_an_error_of_a_link_is_recent_once_the_links_were_read_after_it(
     node: Node, event: str, runs: Sequence[tuple[str, float]], shown: bool
 ) -> None:
-    """A scrape that shows the error has the link that is down as well, whichever process is quicker. The total counts
-    at once."""
+    """A scrape that shows the error has the link that is down as well, whichever process is quicker. Total and recent
+    events rise together."""
     node.feed("nvml_nvlink")
     node.clock.now += 0.1
     is_switch = len(event) == 5
@@ -346,8 +346,33 @@ def test_an_error_of_a_link_is_recent_once_the_links_were_read_after_it(
     for collector, seconds in runs:
         node.feed(collector, seconds=seconds)
 
-    assert node.value(f"{metric}_total", *labels, event) == 1
+    assert (node.value(f"{metric}_total", *labels, event) or 0) == int(shown)
     assert node.value(f"{metric}_recent", *labels, event) == (1 if shown else None)
+
+
+@pytest.mark.parametrize("looks", [False, True], ids=["", "the rules are evaluated before"])
+@pytest.mark.parametrize("is_killed", [False, True], ids=["", "the daemon is killed before"])
+@pytest.mark.parametrize("code", ["74", "145", "79"])
+def test_an_error_that_waits_for_the_links_is_a_finding_after_them(
+    node: Node, code: str, looks: bool, is_killed: bool
+) -> None:
+    """With what came after it; a daemon that is started again reads the same lines from the kernel log."""
+    node.feed("nvml_nvlink")
+    node.engine.look()
+    node.clock.now += 0.1
+    told = (line(1, code), line(2, "31"))
+    node.told(*told)
+    if looks:
+        node.engine.look()
+    if is_killed:
+        node.again()
+        node.told(*told)
+    for seconds in (0.5, 10.0, 10.0):
+        node.feed("nvml_nvlink", seconds=seconds)
+        node.engine.look()
+
+    assert {one.code for one in node.engine.verdict.findings} >= {"xid_fabric"}
+    assert (node.total(code), node.total("31")) == (1, 1)
 
 
 def test_where_the_links_are_not_read_no_error_waits_for_them(node: Node) -> None:

@@ -289,6 +289,15 @@ def test_a_collector_that_could_not_read_something_runs_again_soon(
     assert node.metric("collector_interval_seconds", name) == seconds[0]
 
 
+@pytest.mark.parametrize(("duration", "seconds"), [(2.5, [600.0, 25.0]), (2.6, [600.0])])
+def test_a_failed_run_that_takes_a_tenth_of_the_time_until_the_next_one_waits_for_its_interval(
+    node: Node, duration: float, seconds: Sequence[float]
+) -> None:
+    node.run(P2P, both(gone("unreadable"), duration=duration))
+
+    assert node.orders(P2P) == [(P2P, interval) for interval in seconds]
+
+
 def test_a_rare_collector_that_is_paused_after_a_failure_begins_again_at_its_interval(node: Node) -> None:
     node.run(P2P, first(gone("unreadable")))
     node.pause()

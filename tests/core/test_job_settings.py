@@ -132,11 +132,12 @@ def test_an_audit_that_was_not_made_is_asked_for_again(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    "absence", [Absence("7", "deadline", "no answer"), Absence("", "unreadable", "the audit failed")]
+    ("absence", "more"),
+    [(Absence("7", "deadline", "no answer"), 1), (Absence("", "unreadable", "the audit failed"), 0)],
 )
-def test_an_audit_that_failed_is_made_again_soon(node: Node, absence: Absence) -> None:
+def test_an_audit_that_failed_is_made_again_soon(node: Node, absence: Absence, more: int) -> None:
     """The processes are still the same and the turn of the collector is far off, but nobody was audited: one failure is
-    over before anything is said of it."""
+    over before anything is said of it. One that fails by itself again waits for its turn: each try starts a process."""
     node.read((7, 8))
     node.settings.order()
     node.clock.now += 10
@@ -144,9 +145,14 @@ def test_an_audit_that_failed_is_made_again_soon(node: Node, absence: Absence) -
 
     assert node.planned == [SOON_SECONDS, APART_SECONDS - 10]
     assert node.settings.audited_at is None
+    node.settings.order()
+    node.ran("nccl_settings", collected(None, absence))
+    assert len(node.planned) == 2 + more
     node.audit()
     node.read((7, 8))
-    assert len(node.planned) == 2
+    assert len(node.planned) == 2 + more
+    node.ran("nccl_settings", collected(None, absence))
+    assert len(node.planned) == 3 + more
 
 
 def test_our_own_ranks_are_not_audited(node: Node) -> None:

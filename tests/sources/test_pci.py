@@ -66,6 +66,7 @@ UNBOUND = "commwatch_pcie_adapter_unbound"
         pytest.param([VFIO, MLX], None, [], id="a virtual machine has it"),
         pytest.param(["", MLX], VFIO, [], id="a virtual machine is to get it"),
         pytest.param(["", VFIO], None, [], id="the other one is a virtual machine's"),
+        pytest.param(["", "igb_uio"], None, [], id="the other one is a program's"),
         pytest.param(["", ""], None, [], id="the driver is not loaded"),
         pytest.param([""], None, [], id="it has no like one"),
     ],

@@ -51,8 +51,8 @@ OLD_SECONDS: Final = 3600.0
 lines of long ago. Rules look back for as long."""
 
 LINKS_WITHIN_SECONDS: Final = 5.0
-"""An error of an NVLink is shown as recent once the links were read after it, or after this time: an alert reads both
-from one scrape, and a link that is down explains the error."""
+"""An error of an NVLink is counted once the links were read after it, or after this time: an alert reads both from one
+scrape, and a link that is down explains the error."""
 
 Table: TypeAlias = Literal[
     "xids", "sxids", "messages", "driver_events", "nonfatal_xids", "nonfatal_sxids", "fatal_xids", "fatal_sxids",
@@ -108,34 +108,12 @@ class HardwareEvents:
         """Grows with each event that is new."""
         self._rises: Rises[tuple[Table, str, str]] = Rises(recent_seconds)
         """By table, address and code."""
-        self._waiting: list[tuple[tuple[Table, str, str], float]] = []
-        """Events that are to be shown as recent, with the monotonic time at which each was read."""
         self._gpus: Mapping[str, str] = {}
         self._switches: frozenset[str] = frozenset()
 
     def forget_recent(self) -> None:
         """Count no event so far as recent; the totals are kept."""
         self._rises.forget()
-        self._waiting.clear()
-
-    @property
-    def waits(self) -> bool:
-        """Whether events wait for a reading of the links."""
-        return bool(self._waiting)
-
-    def show(self, now: float, links_read: float) -> None:
-        """Count events as recent, those of links if these were read since.
-
-        Args:
-            now: monotonic seconds.
-            links_read: when the links were read last, so too; infinite where they are not read.
-        """
-        waiting, self._waiting = self._waiting, []
-        for key, read_at in waiting:
-            if _is_of_link(key) and links_read < read_at and now < read_at + LINKS_WITHIN_SECONDS:
-                self._waiting.append((key, read_at))
-            else:
-                self._rises.add(key, 1, read_at)
 
     def know(self, gpus: Mapping[str, str], nvlink5: Collection[str], switches: Collection[str]) -> None:
         """Take which devices the node has.
@@ -212,7 +190,7 @@ class HardwareEvents:
         code = event.code if event.code in totals or len(totals) < MOST_CODES else OTHER
         totals[code] = totals.get(code, 0) + 1
         if read_at is not None and table in _RECENT:
-            self._waiting.append(((table, device, code), read_at))
+            self._rises.add((table, device, code), 1, read_at)
         return device
 
     def _pair(self, event: HardwareEvent) -> bool:
@@ -305,14 +283,13 @@ _TABLES: Final[Mapping[tuple[str, str], Table]] = {
 }
 
 
-_NUMBERS_OF_LINKS: Final = {"xids": re.compile(LINK_XIDS), "sxids": re.compile(LINK_SXIDS)}
+_NUMBERS_OF_LINKS: Final = {"xid": re.compile(LINK_XIDS), "sxid": re.compile(LINK_SXIDS)}
 
 
-def _is_of_link(event: tuple[Table, str, str]) -> bool:
+def _is_of_link(event: HardwareEvent) -> bool:
     """Whether an event is an error of an NVLink, by its number."""
-    table, _, code = event
-    numbers = _NUMBERS_OF_LINKS.get(table.rpartition("_")[2])
-    return numbers is not None and numbers.fullmatch(code) is not None
+    numbers = _NUMBERS_OF_LINKS.get(event.kind)
+    return numbers is not None and numbers.fullmatch(event.code) is not None
 
 
 def _seed(table: dict[str, dict[str, int]], device: str, codes: Iterable[str]) -> None:
@@ -351,8 +328,12 @@ class HardwareLog(Tracker):
         store.declare(GROUP)
         self._inventory = inventory
         self._events = HardwareEvents(state, recent_seconds)
+        self._waiting: list[HardwareEvent] = []
+        """In the order in which they came: of the kernel log only later records count."""
+        self._waits_since = math.inf
+        """When the first of them that is an error of a link was read, monotonic seconds; infinite: none is."""
         self._links_read = math.inf
-        """Monotonic seconds, see ``HardwareEvents.show``."""
+        """When the links were read last, so too; infinite where they are not read."""
 
     @property
     def state(self) -> HardwareEventsState:
@@ -362,6 +343,7 @@ class HardwareLog(Tracker):
     def pause(self) -> None:
         """The links are not read."""
         self._links_read = math.inf
+        self._count(time.monotonic())
 
     def resume(self) -> None:
         """Forget the recent events: those during maintenance were meant. The totals are kept."""
@@ -374,18 +356,29 @@ class HardwareLog(Tracker):
         if outcome.collector.name == _LINKS:
             if outcome.collected.has_reading:
                 self._links_read = min(outcome.collected.began, outcome.time)
-            if not self._events.waits:
+            if not self._waiting:
                 return
         # An event is counted with what is known at its time.
         if outcome.collector.name in (_IDENTITY, _DEVICES):
             self._know()
-        if events:
-            self._announce(self._events.take(events, time.time(), outcome.time))
-            self.version = self._events.version
-        self._show(outcome.time)
+        self._waiting += events
+        if any(map(_is_of_link, events)):
+            self._waits_since = min(self._waits_since, outcome.time)
+        self._count(outcome.time)
+
+    def _count(self, now: float) -> None:
+        """Count the events, unless one of them waits for the links.
+
+        Total and recent events rise together: a rise of the total alone would be an old event for the rules.
+        """
+        if not self._links_read < self._waits_since <= now < self._waits_since + LINKS_WITHIN_SECONDS:
+            events, self._waiting, self._waits_since = self._waiting, [], math.inf
+            if events:
+                self._announce(self._events.take(events, time.time(), now))
+                self.version = self._events.version
+        self._show(now)
 
     def _show(self, now: float) -> None:
-        self._events.show(now, self._links_read)
         self._store.show(GROUP, "", self._events.readings(now), now)
 
     def _know(self) -> None:

@@ -17,7 +17,7 @@ from commwatch.node.gpus_on_bus import GpusOnBus
 from commwatch.node.inventory_tracker import InventoryTracker
 from commwatch.node.pcie_samples import COLLECTOR as PCIE_SAMPLES
 from commwatch.node.pcie_samples import WithoutGpm
-from commwatch.node.run import TEND_SECONDS, Collected, Collector, Outcome, RunState, is_everywhere
+from commwatch.node.run import AGAIN_SECONDS, TEND_SECONDS, Collected, Collector, Outcome, RunState, is_everywhere
 from commwatch.node.store import Store
 from commwatch.node.wrap import Wraps
 from commwatch.readings import WORKER_REASONS, Absence
@@ -369,10 +369,13 @@ class Collection:
     def _ask_again(self, collector: Collector, collected: Collected) -> None:
         """Have a collector that could not read something run again soon, and at its interval once it can.
 
-        A driver that cannot be opened and a process without an answer are tried again by their reader.
+        A driver that cannot be opened and a process without an answer are tried again by their reader. A run that takes
+        long waits for its interval: others of its process wait for it.
         """
         failures = [one for one in collected.absences if one.reason not in WORKER_REASONS]
-        before, collector.is_asked_again = collector.due_after, bool(failures) and collected.unavailable is None
+        is_quick = collected.duration <= SLOW_SHARE * AGAIN_SECONDS
+        before = collector.due_after
+        collector.is_asked_again = bool(failures) and is_quick and collected.unavailable is None
         if collector.due_after != before:
             self._order(collector, collector.due_after)
 

@@ -43,7 +43,7 @@ NAMED_MAX: Final = 200
 LOGGED_PER_LOOK: Final = 50
 PART_UNREAD_SECONDS: Final = 30.0
 """Part of a device that has failed for as long is not known: two intervals of most collectors, and 5 s more, without a
-reading; one that runs less often has failed twice by then."""
+reading; one that runs less often has failed twice by then, unless its runs take long."""
 NO_LONGER_MEASURED: Final = "no longer measured"
 
 Reading: TypeAlias = "tuple[str, tuple[str, ...], Value]"

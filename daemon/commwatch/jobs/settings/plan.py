@@ -15,6 +15,7 @@ from commwatch.node.run import Collected, Outcome
 from commwatch.node.store import Store
 from commwatch.node.topology.nvlink import stored_driver
 from commwatch.node.tracker import Tracker
+from commwatch.readings import WORKER_REASONS
 from commwatch_exporters.snapshot import Block, Layout
 
 log = structlog.get_logger("commwatch.job_settings")
@@ -66,6 +67,8 @@ class JobSettings(Tracker):
         self._ordered_at = float("-inf")
         self._due = float("-inf")
         """When the last requested audit is due; a new request before that would delay it."""
+        self._has_failed = False
+        """Whether the last audit has."""
         self._audit = b""
         self._audited_at: float | None = None
         self.places: Mapping[int, JobProcess] = {}
@@ -109,12 +112,16 @@ class JobSettings(Tracker):
             self._keep(outcome.collected.audit)
         elif outcome.collector.name == SOURCE:
             # A process that hangs ends the audit of all; the next one leaves it out, and need not wait for its turn.
-            if outcome.collected.absences:
+            # One that fails by itself is made again once: it would go on failing, and each audit starts a process.
+            failures = {absence.reason for absence in outcome.collected.absences}
+            if failures & WORKER_REASONS or (failures and not self._has_failed):
                 self._ask()
+            self._has_failed = bool(failures)
         elif outcome.collector.name == PROCESS_COLLECTOR:
             self.look()
 
     def _keep(self, audit: bytes) -> None:
+        self._has_failed = False
         try:
             record = msgspec.json.decode(audit, type=AuditRecord)
         except (ValueError, RecursionError) as error:

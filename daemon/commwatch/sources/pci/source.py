@@ -30,8 +30,8 @@ _FIXED_FILES: Final = ("vendor", "device", "numa_node", "max_link_speed", "max_l
 _MAXIMA: Final = 3
 """From this place on ``_FIXED_FILES`` are of the link."""
 _LINK_FILES: Final = ("current_link_speed", "current_link_width", *_FIXED_FILES[_MAXIMA:])
-_HANDING_ON: Final = ("vfio", "stub", "pciback")
-"""Parts of the names of drivers that hold a device for a virtual machine."""
+_HANDING_ON: Final = ("vfio", "stub", "pciback", "uio")
+"""Parts of the names of drivers that hold a device for a virtual machine or a program of a user, such as DPDK."""
 _AER_FILES: Final = (*DEVICE_FILES.values(), *ROOT_PORT_FILES.values())
 
 
