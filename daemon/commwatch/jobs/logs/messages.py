@@ -281,7 +281,7 @@ MESSAGES_SAID: Final[tuple[Message, ...]] = (
     _message("crash", "RendezvousClosed", r"RendezvousClosedError", About("symptom",
              "torchrun came to a rendezvous that another node had closed, since its own processes had ended.",
              "Look at the logs of the other nodes: one ended first. Start all again with a new --rdzv_id.")),
-    _message("no_interface", "find address for: ", r"Unable to find address for: ", About("config",
+    _message("no_interface", "find address for: ", r"ifa != nullptr\. Unable to find address for: ", About("config",
              "Gloo found no address at the interface that GLOO_SOCKET_IFNAME names.",
              "Give it the whole name of one interface of this node that has an address (ip -br addr); unlike NCCL, "
              "Gloo takes no beginnings and no exclusions such as ^lo.")),

@@ -21,13 +21,20 @@ COMPLETIONS: dict[int, Category] = {
 }
 """By the status of a work completion (``ibv_wc_status``)."""
 
+NO_PLAN = (
+    r"Could not find [A-Z]{3} with id [\da-f]|Failed to find reverse path from rem|"
+    r"\bring \d{1,4} does not (?:loop back to start|contain rank)"
+)
+"""NCCL could not join GPUs and adapters; kinds of its topology have three capitals."""
+
 _MESSAGES: tuple[tuple[Category, str], ...] = (
     # A process that ends tears its contexts down under calls that are still under way.
     ("teardown", r"driver shutting down|context is destroyed"),
     ("limit", r"Too many open files"),
     # CUDA says this until the fabric manager has set the switches up.
     ("nvls", r"system not yet initialized"),
-    ("p2p", r"peer access is not supported|failed to peer with device|(?:CUDA IPC|IPC memory) handle|IpcGetMemHandle"),
+    ("p2p", r"peer access is not supported|failed to peer with device|(?:CUDA IPC|IPC memory) handle"),
+    ("p2p", r"Ipc(?:Get|Open)MemHandle"),
     ("oom", r"(?:Cuda|CUDA|HIP) failure (?:2 )?'?(?:out of memory|hipErrorOutOfMemory)"),
     ("cuda", r"(?:Cuda|CUDA|HIP) failure"),
     ("ib_async", r"async (?:error |fatal )?event|GID (?:table )?(?:change|refresh)|ibv_get_async_event failed"),
@@ -60,7 +67,7 @@ _MESSAGES: tuple[tuple[Category, str], ...] = (
     ("socket", r"[Mm]essage truncated|wrong (?:type|magic) |socket state .{1,24} is not ready|socketPollConnect poll"),
     ("usage", r"[Ii]nvalid (?:root|reduction|type|argument|usage|rank|count|config)"),
     ("usage", r"ranks has already checked in|is not a valid pointer|mismatchs with NCCL device"),
-    ("other", r"Could not find \w{1,12} with id \d|Failed to find reverse path from|does not loop back to start"),
+    ("other", NO_PLAN),
 )  # fmt: skip
 
 MESSAGES = tuple((category, re.compile(rule)) for category, rule in _MESSAGES)
@@ -130,7 +137,7 @@ _TORCH: tuple[tuple[Category, bool, str], ...] = (
     ("cuda", True, r"amdgpu: sq_intr: error|Memory access fault by GPU|\bHSA_STATUS_ERROR_(?!OUT_OF)"),
     ("nvls", True, r"nvswitch\d{0,3}: SXid \(.{1,80}\bFatal|\bsystem not yet initialized"),
     ("ib_retry", True, r"[Tt]ransport retry count(?:er)? exceeded"),
-    ("ib_setup", True, r"infiniband \S{1,40}: Failed to |Failed to modify QP (?:\d{1,10} )?to "),
+    ("ib_setup", True, r"infiniband \S{1,40}: Failed to |Failed to modify QP (?:\d{1,10} )?to (?!ERR)"),
     ("ib_setup", True, r"\bibv_\w{1,40}\(.{0,60}\) failed: Cannot allocate memory"),
     ("ib_other", True, r"\bmlx[45]: .{0,120}got completion with error"),
     ("ib_other", True, r"libfabric:.{0,80}:efa:cq:.{0,120}\berr: \d"),
