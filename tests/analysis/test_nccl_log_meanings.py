@@ -182,6 +182,8 @@ def answer_to(log: Path, text: str) -> LogAnswer:
          "socket", "network", "GLOO_SOCKET_IFNAME", "commwatch cluster check"),
         ("TimeoutError: The client socket has timed out after 1800s while trying to connect to (127.0.0.1, 48391).\n",
          "timeout", "network", "MASTER_ADDR as one that all reach", "between the nodes"),
+        ("DistNetworkError: The client socket has timed out after 60000ms while trying to connect to (::1, 29500).\n",
+         "timeout", "network", "MASTER_ADDR as one that all reach", "between the nodes"),
         ("cupy.CUDADriverError: CUDA_ERROR_NOT_FOUND: named symbol not found\n", "cuda", "config", "names its own",
          "Xid"),
         ("n1:6:7 [0] p2p.cc:266 NCCL WARN hipIpcOpenMemHandle failed : invalid argument\n", "p2p", "host", "--ipc=host",

@@ -19,11 +19,11 @@ from commwatch.jobs.logs.messages import (
     MPI_INTERFACE,
     NO_DRIVER,
     NO_NAME,
+    NO_PLAN,
     NO_SERVER,
     SIGNS_SAID,
     Message,
 )
-from commwatch.jobs.logs.rules import NO_PLAN
 from commwatch.node.xids import LINK_XIDS, meaning_of
 from commwatch.readings import HardwareEvent
 from commwatch.sources.adapter_lines import ADAPTER_EVENTS, DRIVERS
@@ -320,7 +320,9 @@ LIMIT_ROWS: Final[tuple[Message, ...]] = (
          "that connects to the ports of jobs.")),
 )  # fmt: skip
 
-_LOOPBACK: Final = re.compile(r"(?:remote=\[|connect(?:ed)? to |to \[|to \()(?:::ffff:)?\[?(?:127\.\d|localhost\b)")
+_LOOPBACK: Final = re.compile(
+    r"(?:remote=\[|connect(?:ed)? to |to \[|to \()(?:::ffff:)?\[?(?:127\.\d|localhost\b|::1(?![\w:]))"
+)
 """The own node as the other end of a connection, in messages of Gloo and torch."""
 GLOO_LOOPBACK: Final = About("config",
     "Gloo did not find an address by the name of its node, and gave the other ranks the loopback address, which leads "

@@ -27,6 +27,12 @@ def _message(of: Category, hint: str, says: str, about: About) -> Message:
     return Message(of, hint, re.compile(says), about)
 
 
+NO_PLAN: Final = (
+    r"Could not find [A-Z]{3} with id [\da-f]|Failed to find reverse path from rem|"
+    r"\bring \d{1,4} does not (?:loop back to start|contain rank)"
+)
+"""NCCL could not join GPUs and adapters; kinds of its topology have three capitals."""
+
 MEMORY_LIMIT: Final = (
     "Raise the limit (limits.memory of the pod, --mem of Slurm, --memory of the container), or lower what the job "
     "holds in memory of the host: workers of data loaders, offloading, /dev/shm, which counts too."

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 
 from commwatch.jobs.logs.categories import Category
+from commwatch.jobs.logs.messages import NO_PLAN
 
 COMPLETIONS: dict[int, Category] = {
     4: "ib_local_prot",
@@ -20,12 +21,6 @@ COMPLETIONS: dict[int, Category] = {
     13: "ib_rnr",
 }
 """By the status of a work completion (``ibv_wc_status``)."""
-
-NO_PLAN = (
-    r"Could not find [A-Z]{3} with id [\da-f]|Failed to find reverse path from rem|"
-    r"\bring \d{1,4} does not (?:loop back to start|contain rank)"
-)
-"""NCCL could not join GPUs and adapters; kinds of its topology have three capitals."""
 
 _MESSAGES: tuple[tuple[Category, str], ...] = (
     # A process that ends tears its contexts down under calls that are still under way.
