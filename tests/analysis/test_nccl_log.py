@@ -400,7 +400,7 @@ LINE_OF: dict[str, str] = {
     **{category: message for category, message in reversed(MESSAGES_OF_TORCH) if category not in dict(WARNINGS)},
     "crash": "AssertionError",
     "socket": OLD + "Net : Connect to 10.0.0.7<40003> failed : Connection refused",
-    "timeout": "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12, OpType=ALLREDUCE)",
+    "timeout": "[Rank 1] Watchdog caught collective operation timeout: ran for 600011 milliseconds before timing out.",
     "out of memory, certainly": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 64.00 MiB.",
     "CUDA 800": OLD + "Cuda failure 800 'operation not permitted'",
     "status of CUDA": "ncclUnhandledCudaError: Call to CUDA function failed.",

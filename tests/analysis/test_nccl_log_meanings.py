@@ -180,6 +180,16 @@ def answer_to(log: Path, text: str) -> LogAnswer:
          "other", "host", "iommu=pt", "other ranks"),
         ("RuntimeError: Gloo connectFullMesh failed: connect [127.0.0.1]:2: Connection refused, remote=[127.0.0.1]:9\n",
          "socket", "network", "GLOO_SOCKET_IFNAME", "commwatch cluster check"),
+        ("TimeoutError: The client socket has timed out after 1800s while trying to connect to (127.0.0.1, 48391).\n",
+         "timeout", "network", "MASTER_ADDR as one that all reach", "between the nodes"),
+        ("DistNetworkError: The client socket has timed out after 60000ms while trying to connect to (::1, 29500).\n",
+         "timeout", "network", "MASTER_ADDR as one that all reach", "between the nodes"),
+        ("cupy.CUDADriverError: CUDA_ERROR_NOT_FOUND: named symbol not found\n", "cuda", "config", "names its own",
+         "Xid"),
+        ("n1:6:7 [0] p2p.cc:266 NCCL WARN hipIpcOpenMemHandle failed : invalid argument\n", "p2p", "host", "--ipc=host",
+         "Correct the call"),
+        ("n1:6:7 [0] graph/rings.cc:41 NCCL WARN Error : ring 1 does not contain rank 0\n", "other", "config",
+         "NCCL_GRAPH_FILE", "other ranks"),
         ("[rank8] Warning: Unable to resolve hostname to a (local) address. Using the loopback address as fallback.\n"
          "Gloo connectFullMesh failed: SO_ERROR: Connection refused, remote=[127.0.0.1]:14215\n", "socket", "config",
          "On several nodes set GLOO_SOCKET_IFNAME", "MASTER_ADDR"),
@@ -222,6 +232,20 @@ def test_what_healthy_nodes_log_is_no_trouble(log: Path, line: str) -> None:
     """Slot power, corrected errors, an SXid that the driver calls harmless; retries, transports that are passed over
     and ranks that come late, where the job then works."""
     assert answer_to(log, line + WORKS).verdict == "clear"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ERROR Could not find user with id 3",
+        "ERROR the route does not loop back to start",
+        "ERROR dns: Unable to find address for: host.example",
+        "ERROR Failed to modify QP to ERR state",  # a connection that is taken down
+    ],
+)
+def test_words_of_other_programs_name_no_certain_cause(log: Path, line: str) -> None:
+    """They are like those of NCCL, Gloo and perftest."""
+    assert not any(incident.certain for incident in answer_to(log, f"{line}\n").incidents)
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ NO_GID = (
 )
 NO_DEVICE = "n1:1:2 [0] a.cc:1 NCCL WARN Call to ibv_open_device failed\n"
 NO_NVLS = "n1:1:2 [0] a.cc:1 NCCL WARN Cuda failure 802 'system not yet initialized'\n"
-TIMEOUT = "backend: peer timeout after 30 s, group not ready\n"
+TIMEOUT = "[Rank 1] Watchdog caught collective operation timeout: ran for 600011 milliseconds before timing out.\n"
 LOCAL_PROT = (
     "n1:1:2 [0] a.cc:1 NCCL WARN NET/IB: Got completion from peer n2<5> with status=4 opcode=0 len=0 vendor err 81\n"
 )

@@ -361,7 +361,11 @@ def _words(site: Site) -> Mapping[str, str]:
         "adapter_means": _adapter_meanings(),
         "fault_on_nodes": _FAULT_ON_NODES,
         "driver_is": _of_label("reason", {reason: what for reason, (what, _) in DRIVER_FAULTS.items()}),
-        "driver_cure": _of_label("reason", {reason: cure for reason, (_, cure) in DRIVER_FAULTS.items()}),
+        "driver_cure": _of_label(
+            "reason",
+            {reason: cure for reason, (_, cure) in DRIVER_FAULTS.items()},
+            otherwise="commwatch diagnose on the node",
+        ),
         "xid_means": _of_number("xid", _XIDS_KNOWN, lambda one: f" ({one.name})"),
         "xid_meaning": _of_number("xid", _XIDS_KNOWN, lambda one: f" {one.meaning}"),
         "xid_cure": _off_bus_cure(_of_number("xid", _XIDS_KNOWN, _cure_within, _RESET_GPU)),
@@ -371,8 +375,16 @@ def _words(site: Site) -> Mapping[str, str]:
         "check_is": _of_label("check", _FABRIC_CHECKS),
         "slowdown_is": _of_label("reason", gpu.SLOWDOWNS, of="$one.Labels"),
         "setting_harm": _of_label("remark", HARMS),
-        "fallback_is": _of_label("kind", {kind: one.abouts[0].happened for kind, one in FALLBACKS.items()}),
-        "fallback_cure": _of_label("kind", {kind: _lowered(one.step) for kind, one in FALLBACKS.items()}),
+        "fallback_is": _of_label(
+            "kind",
+            {kind: one.abouts[0].happened for kind, one in FALLBACKS.items()},
+            otherwise="The kind is {{ $labels.kind }}.",
+        ),
+        "fallback_cure": _of_label(
+            "kind",
+            {kind: _lowered(one.step) for kind, one in FALLBACKS.items()},
+            otherwise="commwatch diagnose --log FILE with the job's log names the cause.",
+        ),
         "message_is": _of_label("message", {code: words for code, (_, words) in kernel.MESSAGE_CODES.items()}),
         "sxid_means": _of_number("sxid", _SXIDS_KNOWN, lambda one: f" ({one.name})"),
         "sxid_meaning": _of_number("sxid", _SXIDS_KNOWN, lambda one: f" {one.meaning}"),
@@ -436,10 +448,15 @@ def _off_bus_cure(otherwise: str) -> str:
     return f'{{{{ if eq $labels.message "fallen_off_bus" }}}}{cure}{{{{ else }}}}{otherwise}{{{{ end }}}}'
 
 
-def _of_label(label: str, texts: Mapping[str, str], of: str = "$labels") -> str:
-    """A template expression that gives the words of a label's value."""
+def _of_label(label: str, texts: Mapping[str, str], of: str = "$labels", otherwise: str | None = None) -> str:
+    """A template expression that gives the words of a label's value.
+
+    Args:
+        otherwise: of a value that newer daemons may have; None for the value itself.
+    """
     choices = [f'if eq {of}.{label} "{value}" }}}}{text}{{{{ ' for value, text in texts.items()]
-    return f"{{{{ {'else '.join(choices)}end }}}}"
+    other = f'{{{{ reReplaceAll "_" " " {of}.{label} }}}}' if otherwise is None else otherwise
+    return f"{{{{ {'else '.join(choices)}else }}}}{other}{{{{ end }}}}"
 
 
 def format_duration(seconds: float) -> str:

@@ -19,6 +19,7 @@ from commwatch.jobs.logs.messages import (
     MPI_INTERFACE,
     NO_DRIVER,
     NO_NAME,
+    NO_PLAN,
     NO_SERVER,
     SIGNS_SAID,
     Message,
@@ -97,10 +98,10 @@ CUDA_ROWS: Final[tuple[Message, ...]] = (
          "Compare the GPU's compute capability (nvidia-smi --query-gpu=compute_cap) with torch.cuda.get_arch_list(), "
          "and install a build that has it; extensions have to be built again (TORCH_CUDA_ARCH_LIST).")),
     _row("cuda", r"named symbol not found", About("config",
-         "CUDA did not find in a library what it should run: it was built for another generation of GPU, or does not "
-         "go with the driver.",
-         "Where the line is NCCL's: use NVIDIA's own build, or build it with the GPU's compute capability in "
-         "NVCC_GENCODE; else a build that has it. In WSL or Docker Desktop: another driver.")),
+         "CUDA did not find a function or a variable by its name in what was loaded.",
+         "Look whether the library was built for this generation of GPU and goes with the driver: of NCCL use NVIDIA's "
+         "own build, or build it with the GPU's compute capability in NVCC_GENCODE. If the program names its own "
+         "kernels (CuPy, Triton), compare their names. In WSL or Docker Desktop: another driver.")),
     _row("version", r"(?i)PTX was compiled with an unsupported toolchain|UNSUPPORTED_PTX_VERSION|"
          r"PTX JIT compilation failed", About("config",
          "The driver is too old to compile the code (PTX) that the program brings.",
@@ -235,8 +236,7 @@ LIMIT_ROWS: Final[tuple[Message, ...]] = (
          "virtual machine that shows none, or /sys is not there whole.",
          "Use a newer NCCL, which goes on without it (a newer torch brings it); in a container or sandbox, mount "
          "/sys.")),
-    _row("other", r"Could not find \w{1,12} with id \d|Failed to find reverse path|does not loop back to start|"
-         r"XML Import Channel", About("config",
+    _row("other", rf"{NO_PLAN}|XML Import Channel", About("config",
          "NCCL could not make a plan of how the GPUs and adapters of the node are joined.",
          "Unset NCCL_GRAPH_FILE, also in /etc/nccl.conf and ~/.nccl.conf, and see that NCCL_TOPO_FILE is the one of "
          "this kind of node; without them use a newer NCCL, which knows more GPUs (torch or the image brings it).")),
@@ -281,7 +281,7 @@ LIMIT_ROWS: Final[tuple[Message, ...]] = (
          "The job asks Slurm for more than its allocation or partition has.",
          "Compare its --nodes, --ntasks and --gres with scontrol show job and sinfo.")),
     _row("p2p", r"hipIpc", About("host",
-         "A GPU of AMD gave out no handle (IPC) of its memory for other processes, as in some containers.",
+         "Processes could not share the memory of an AMD GPU by handle (IPC), as happens in some containers.",
          "Use a newer RCCL, or NCCL_P2P_DISABLE=1, which goes through shared memory; in a container, also try "
          "--ipc=host (hostIPC of the pod).")),
     _row("p2p", r"custom_all_reduce", About("host",
@@ -320,7 +320,9 @@ LIMIT_ROWS: Final[tuple[Message, ...]] = (
          "that connects to the ports of jobs.")),
 )  # fmt: skip
 
-_LOOPBACK: Final = re.compile(r"(?:remote=\[|connect(?:ed)? to |to \[|to \()(?:::ffff:)?\[?(?:127\.\d|localhost\b)")
+_LOOPBACK: Final = re.compile(
+    r"(?:remote=\[|connect(?:ed)? to |to \[|to \()(?:::ffff:)?\[?(?:127\.\d|localhost\b|::1(?![\w:]))"
+)
 """The own node as the other end of a connection, in messages of Gloo and torch."""
 GLOO_LOOPBACK: Final = About("config",
     "Gloo did not find an address by the name of its node, and gave the other ranks the loopback address, which leads "
@@ -328,6 +330,11 @@ GLOO_LOOPBACK: Final = About("config",
     "On several nodes set GLOO_SOCKET_IFNAME to the interface between them (ip -br addr), or give each node's own name "
     "(hostname) its address in DNS or /etc/hosts. On one node look at the ranks that do not report it.",
 )  # fmt: skip
+
+_LISTENER_HERE: Final = (
+    "In a job on one node: look whether the process that should listen there still runs and has started (rank 0 for "
+    "MASTER_PORT). On several nodes the address is wrong: give MASTER_ADDR as one that all reach"
+)
 
 CONNECTION_ROWS: Final[tuple[Message, ...]] = (
     _row("socket", r"We couldn't connect to 'https?://", NO_SERVER),
@@ -339,9 +346,8 @@ CONNECTION_ROWS: Final[tuple[Message, ...]] = (
     _row("socket", r"mca_btl_tcp_\w{1,60}\].{0,20}connect\(\)", MPI_INTERFACE),
     _row("socket", rf"(?i)^(?=.{{0,400}}(?:\berrno:? 111|refused)).{{0,400}}?{_LOOPBACK.pattern}", About("network",
          "Nobody listened at a port of the process's own node, whose loopback address it called.",
-         "In a job on one node: look whether the process that should listen there still runs and has started (rank 0 "
-         "for MASTER_PORT). On several nodes the address is wrong: give MASTER_ADDR as one that all reach, and for "
-         "Gloo set GLOO_SOCKET_IFNAME, or give the name of each node its address in DNS or /etc/hosts.")),
+         f"{_LISTENER_HERE}, and for Gloo set GLOO_SOCKET_IFNAME, or give the name of each node its address in DNS or "
+         "/etc/hosts.")),
     _row("socket", r"(?i)(?:\(errno: 111|\[Errno 111\]|errno 111|connection refused)", About("network",
          "Nobody listened at the address and port that a process called.",
          "Look whether the process that should listen there still runs and has started (rank 0 for MASTER_ADDR and "
@@ -361,6 +367,9 @@ CONNECTION_ROWS: Final[tuple[Message, ...]] = (
          "path is broken.",
          "Open the ports between the nodes (MASTER_PORT and the range of ephemeral ports); commwatch cluster check "
          "tries the paths between nodes.")),
+    _row("socket", rf"client socket has timed out .{{0,80}}?{_LOOPBACK.pattern}", About("network",
+         "A port of the process's own node, whose loopback address it called, did not answer in time.",
+         f"{_LISTENER_HERE}.")),
     _row("socket", r"client socket has timed out|timed out .{0,40}(?:trying|attempting) to connect", About("network",
          "The address and port that a process called did not answer in time.",
          "Look whether rank 0 has started there (MASTER_ADDR and MASTER_PORT), and whether the port is open between "

@@ -27,6 +27,12 @@ def _message(of: Category, hint: str, says: str, about: About) -> Message:
     return Message(of, hint, re.compile(says), about)
 
 
+NO_PLAN: Final = (
+    r"Could not find [A-Z]{3} with id [\da-f]|Failed to find reverse path from rem|"
+    r"\bring \d{1,4} does not (?:loop back to start|contain rank)"
+)
+"""NCCL could not join GPUs and adapters; kinds of its topology have three capitals."""
+
 MEMORY_LIMIT: Final = (
     "Raise the limit (limits.memory of the pod, --mem of Slurm, --memory of the container), or lower what the job "
     "holds in memory of the host: workers of data loaders, offloading, /dev/shm, which counts too."
@@ -281,7 +287,7 @@ MESSAGES_SAID: Final[tuple[Message, ...]] = (
     _message("crash", "RendezvousClosed", r"RendezvousClosedError", About("symptom",
              "torchrun came to a rendezvous that another node had closed, since its own processes had ended.",
              "Look at the logs of the other nodes: one ended first. Start all again with a new --rdzv_id.")),
-    _message("no_interface", "find address for: ", r"Unable to find address for: ", About("config",
+    _message("no_interface", "find address for: ", r"ifa != nullptr\. Unable to find address for: ", About("config",
              "Gloo found no address at the interface that GLOO_SOCKET_IFNAME names.",
              "Give it the whole name of one interface of this node that has an address (ip -br addr); unlike NCCL, "
              "Gloo takes no beginnings and no exclusions such as ^lo.")),

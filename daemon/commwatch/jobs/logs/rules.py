@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 
 from commwatch.jobs.logs.categories import Category
+from commwatch.jobs.logs.messages import NO_PLAN
 
 COMPLETIONS: dict[int, Category] = {
     4: "ib_local_prot",
@@ -27,7 +28,8 @@ _MESSAGES: tuple[tuple[Category, str], ...] = (
     ("limit", r"Too many open files"),
     # CUDA says this until the fabric manager has set the switches up.
     ("nvls", r"system not yet initialized"),
-    ("p2p", r"peer access is not supported|failed to peer with device|(?:CUDA IPC|IPC memory) handle|IpcGetMemHandle"),
+    ("p2p", r"peer access is not supported|failed to peer with device|(?:CUDA IPC|IPC memory) handle"),
+    ("p2p", r"Ipc(?:Get|Open)MemHandle"),
     ("oom", r"(?:Cuda|CUDA|HIP) failure (?:2 )?'?(?:out of memory|hipErrorOutOfMemory)"),
     ("cuda", r"(?:Cuda|CUDA|HIP) failure"),
     ("ib_async", r"async (?:error |fatal )?event|GID (?:table )?(?:change|refresh)|ibv_get_async_event failed"),
@@ -60,7 +62,7 @@ _MESSAGES: tuple[tuple[Category, str], ...] = (
     ("socket", r"[Mm]essage truncated|wrong (?:type|magic) |socket state .{1,24} is not ready|socketPollConnect poll"),
     ("usage", r"[Ii]nvalid (?:root|reduction|type|argument|usage|rank|count|config)"),
     ("usage", r"ranks has already checked in|is not a valid pointer|mismatchs with NCCL device"),
-    ("other", r"Could not find \w{1,12} with id \d|Failed to find reverse path from|does not loop back to start"),
+    ("other", NO_PLAN),
 )  # fmt: skip
 
 MESSAGES = tuple((category, re.compile(rule)) for category, rule in _MESSAGES)
@@ -130,7 +132,7 @@ _TORCH: tuple[tuple[Category, bool, str], ...] = (
     ("cuda", True, r"amdgpu: sq_intr: error|Memory access fault by GPU|\bHSA_STATUS_ERROR_(?!OUT_OF)"),
     ("nvls", True, r"nvswitch\d{0,3}: SXid \(.{1,80}\bFatal|\bsystem not yet initialized"),
     ("ib_retry", True, r"[Tt]ransport retry count(?:er)? exceeded"),
-    ("ib_setup", True, r"infiniband \S{1,40}: Failed to |Failed to modify QP (?:\d{1,10} )?to "),
+    ("ib_setup", True, r"infiniband \S{1,40}: Failed to |Failed to modify QP (?:\d{1,10} )?to (?!ERR)"),
     ("ib_setup", True, r"\bibv_\w{1,40}\(.{0,60}\) failed: Cannot allocate memory"),
     ("ib_other", True, r"\bmlx[45]: .{0,120}got completion with error"),
     ("ib_other", True, r"libfabric:.{0,80}:efa:cq:.{0,120}\berr: \d"),
