@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from commwatch.node.run import Collected
 from commwatch.readings import HardwareEvent
 from commwatch.service.engine import Engine
+from commwatch.service.judgement import Judgement
 from commwatch.service.keeping import ALL_SECONDS, CHANGED_SECONDS, SOON_SECONDS, Keeping, Record
 from commwatch.state.directory import StateDirectory
 from support.core import SteppedScheduler
@@ -271,3 +272,17 @@ def test_an_event_is_kept_though_the_configuration_is_read_again_at_once(
 
     totals = daemon.series("gpu_xid_events_total")
     assert {labels[1:]: value for labels, value in totals.items() if value} == {("0000:3b:00.0", "79"): 1}
+
+
+def test_an_event_is_not_saved_before_the_rules_have_seen_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A save evaluates them where something was kept since they were evaluated."""
+    daemon = FedDaemon(tmp_path, monkeypatch)
+    daemon.feed("nvml_events")
+    daemon.engine.look()
+    xid = HardwareEvent("xid", "0000:3b:00.0", "79", "nvml", 1.0)
+    daemon.feed("nvml_events", Collected({}, [], 0.0, events=[xid]))
+    asyncio.run(daemon.engine.save())
+
+    saved = daemon.state.load("judgement", Judgement)
+    assert saved is not None
+    assert [(one.metric, one.last) for one in saved.history.counters] == [("commwatch_gpu_xid_events_total", 1)]

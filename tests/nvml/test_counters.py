@@ -78,17 +78,24 @@ def test_a_generation_is_not_asked_for_counters_of_another(
 
 
 def test_what_a_link_leads_to_is_kept_while_it_is_down(driver: Driver) -> None:
-    """The driver does not say it of a link that is down: one reading that did is enough."""
+    """The driver does not say it of a link that is down: one reading that did is enough until it is up again."""
     gpu = hopper(1)
     gpu.fields |= {(146, 0): packed(UINT, 14)}
     opened = driver(gpu).open()
     known = ("nvlink_info", *A, "0", "4.0", "switch", "0000:0a:00.0", "14")
     assert known in opened.read("identity")
 
+    gpu.link_states = [0]
     gpu.remote_pci_bus_id = b""
     gpu.fields |= {(146, 0): NOT_SUPPORTED}
 
     assert [key for key in opened.read("identity") if key[0] == "nvlink_info"] == [known]
+
+    gpu.link_states = [1]
+    gpu.remote_pci_bus_id = b"00000000:0B:00.0"
+
+    elsewhere = (*known[:6], "0000:0b:00.0", "14")
+    assert [key for key in opened.read("identity") if key[0] == "nvlink_info"] == [elsewhere]
 
 
 @pytest.mark.parametrize("spelling", [INVALID_ARGUMENT, NOT_SUPPORTED, NO_DATA])
