@@ -411,6 +411,7 @@ class Engine:
             CommwatchError: it cannot be accepted, or not be saved.
         """
         given_up = [*self.pipeline.inventory.accept(), *self.probing.accept()]
+        self._is_judged = False
         failures = await self._keeping.save()
         if error := failures.get(INVENTORY):
             raise CommwatchError(f"accepted, but lost at the next start: the state is not saved ({error})") from error
