@@ -137,7 +137,7 @@ def test_an_audit_that_was_not_made_is_asked_for_again(node: Node) -> None:
 )
 def test_an_audit_that_failed_is_made_again_soon(node: Node, absence: Absence, more: int) -> None:
     """The processes are still the same and the turn of the collector is far off, but nobody was audited: one failure is
-    over before anything is said of it. One that fails by itself again waits for its turn: each try starts a process."""
+    over before a finding names it. One that fails by itself again waits for its turn: each try starts a process."""
     node.read((7, 8))
     node.settings.order()
     node.clock.now += 10

@@ -53,7 +53,7 @@ class LogFolder:
             file.write(text)
 
     def run(self, seconds: float = LOOK_SECONDS) -> Batch:
-        """One run after so many seconds."""
+        """One run, at a time in seconds."""
         self.now += seconds
         batch = self.source.collect("nccl_logs")
         self.resume = batch.resume or self.resume

@@ -14,7 +14,7 @@ TEND_SECONDS = 5.0
 """Between two checks of which sources the node has; a reading of a shorter interval lives as long as one of this."""
 AGAIN_SECONDS = 25.0
 """A collector that could not read something runs again after this time, where its interval is longer: one failed call
-is over, or has failed twice, before anything is said of it."""
+is over, or has failed twice, before a finding names it."""
 
 
 @dataclass(frozen=True, slots=True)
