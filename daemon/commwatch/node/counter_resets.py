@@ -55,11 +55,13 @@ class CounterResets(Tracker):
 
     def on_tick(self, now: float) -> None:
         """Forget interfaces and RDMA devices that are gone: on some nodes they come and go by the thousand."""
+        before = len(self._shown)
         for name in _PORTS:
             devices = self._last.get(name, {})
             for device in devices.keys() - self._store.devices(name):
                 del devices[device], self._shown[_series(name, device)]
-                self._store.show(GROUP, "", self._shown, now)
+        if len(self._shown) != before:
+            self._store.show(GROUP, "", self._shown, now)
 
 
 def _series(source: str, device: str) -> Series:
