@@ -1,13 +1,15 @@
-"""The daemon is killed at each second after faults and started again: no finding is lost, no event counts twice."""
+"""The daemon is killed, restarted, reloaded or paused soon after faults: no finding is lost, no event counts twice."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import signal
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import Any
 import pytest
 
 from commwatch.findings.codes import REPLACED_BY
-from support.daemon import Daemon, running
+from support.daemon import Daemon, command, running
 
 PRESET = "h100x8ndr"
 FAULTS = """
@@ -50,6 +52,7 @@ EVENTS = (
 )  # fmt: skip
 COUNTED = ("xid_fabric", "xid_gpu", "sxid_fatal", "nccl_errors")
 """Findings whose evidence is the number of events."""
+PAUSED_SECONDS = 3.0
 AT_ONCE = 3
 """Daemons at the same time."""
 
@@ -127,30 +130,64 @@ def without_kill(place: Place, settled: float) -> Told:
         return ask(daemon, totals=True)
 
 
-def trial(place: Place, before: float, after: float, settled: float) -> tuple[Told, list[Told]]:
-    """Kill a daemon and start another.
+def killed(place: Place, daemon: Daemon) -> AbstractContextManager[Daemon]:
+    """Another daemon, after this one had no time to save."""
+    daemon.process.kill()
+    daemon.process.wait()
+    return running(place.folder, *place.arguments)
+
+
+def restarted(place: Place, daemon: Daemon) -> AbstractContextManager[Daemon]:
+    """Another daemon, after this one saved."""
+    assert daemon.stop() == 0
+    return running(place.folder, *place.arguments)
+
+
+def reloaded(place: Place, daemon: Daemon) -> AbstractContextManager[Daemon]:
+    """The same, which reads its configuration again."""
+    del place
+    daemon.process.send_signal(signal.SIGHUP)
+    daemon.until(lambda: daemon.events("the new configuration is in force"))
+    return nullcontext(daemon)
+
+
+def paused(place: Place, daemon: Daemon) -> AbstractContextManager[Daemon]:
+    """The same, after it has let go of the driver for some seconds."""
+    state = ("--simulate", PRESET, "--path.state", str(place.state))
+    assert command("pause", "--for", "1m", *state).returncode == 0
+    time.sleep(PAUSED_SECONDS)
+    assert command("resume", *state).returncode == 0
+    return nullcontext(daemon)
+
+
+Interruption = Callable[[Place, Daemon], AbstractContextManager[Daemon]]
+
+
+def trial(
+    place: Place, before: float, after: float, settled: float, interrupt: Interruption
+) -> tuple[Told, list[Told]]:
+    """Interrupt a daemon.
 
     Args:
         place: of both.
         before: seconds from the start to the faults, at least.
-        after: seconds from the faults to the kill.
-        settled: seconds from the start of the other until it is asked for the last time.
+        after: seconds from the faults to the interruption.
+        settled: seconds from its end until the daemon is asked for the last time.
+        interrupt: gives the daemon that goes on.
 
     Returns:
-        What the first one said last, and what the other one said from its start on.
+        What was reported last before it, and what was from then on.
     """
     with running(place.folder, *place.arguments) as daemon:
         time.sleep(before)
         passed(place.strike(place.folder) + after)
         last = ask(daemon) if after >= 1 else Told("", {}, {})
-        daemon.process.kill()
-        daemon.process.wait()
-    with running(place.folder, *place.arguments) as daemon:
-        end, said = time.monotonic() + settled, []
-        while time.monotonic() < end:
-            said.append(ask(daemon))
-            time.sleep(2.0)
-        said.append(ask(daemon, totals=True))
+        with interrupt(place, daemon) as then:
+            end, said = time.monotonic() + settled, []
+            while time.monotonic() < end:
+                said.append(ask(then))
+                time.sleep(2.0)
+            said.append(ask(then, totals=True))
     return last, said
 
 
@@ -178,16 +215,21 @@ def wrong(expected: Told, last: Told, said: list[Told]) -> list[str]:
     return told
 
 
-def kills(template: Place, folder: Path, settled: float) -> dict[str, list[str]]:
-    """By the time of the kill: what was wrong afterwards."""
+def interruptions(
+    template: Place, folder: Path, settled: float, interrupt: Interruption, plan: Sequence[tuple[float, float]]
+) -> dict[str, list[str]]:
+    """By the time of the interruption: what was wrong afterwards.
+
+    Args:
+        plan: ``before`` and ``after`` of each trial.
+    """
     expected = without_kill(template.copy(folder / "whole"), settled)
     assert expected.totals, "no event was counted"
-    plan = [(0.0, after) for after in SECONDS_AFTER] + [(SAVED_BEFORE, after) for after in SECONDS_ABOUT_A_SAVE]
 
     def run(times: tuple[float, float]) -> tuple[str, list[str]]:
         name = f"{times[0]:g}+{times[1]:g}"
         try:
-            found = wrong(expected, *trial(template.copy(folder / name), *times, settled))
+            found = wrong(expected, *trial(template.copy(folder / name), *times, settled, interrupt))
         except AssertionError as error:
             found = [repr(error)[:300]]
         print(f"{name:>8} s: {len(found)} wrong {found}", flush=True)
@@ -231,9 +273,21 @@ def simulated(folder: Path) -> Place:
     return place
 
 
-def test_no_fault_is_lost_and_no_event_counts_twice(tmp_path: Path) -> None:
-    """Whenever the daemon is killed after ten faults of a simulated node."""
-    found = kills(simulated(tmp_path / "template"), tmp_path, SETTLED_SECONDS)
+ABOUT_A_SAVE = tuple((SAVED_BEFORE, after) for after in SECONDS_ABOUT_A_SAVE)
+AT_EDGES = tuple((0.0, after) for after in (0.2, 0.7, 1.5, 2.5, 4.5, 7.5, 11.5))
+
+
+@pytest.mark.parametrize(("interrupt", "plan"), [
+    pytest.param(killed, (*((0.0, after) for after in SECONDS_AFTER), *ABOUT_A_SAVE), id="killed"),
+    pytest.param(restarted, AT_EDGES, id="restarted"),
+    pytest.param(reloaded, AT_EDGES, id="reloaded"),
+    pytest.param(paused, AT_EDGES, id="paused"),
+])  # fmt: skip
+def test_no_fault_is_lost_and_no_event_counts_twice(
+    tmp_path: Path, interrupt: Interruption, plan: Sequence[tuple[float, float]]
+) -> None:
+    """Whenever the daemon is interrupted after ten faults of a simulated node."""
+    found = interruptions(simulated(tmp_path / "template"), tmp_path, SETTLED_SECONDS, interrupt, plan)
 
     assert {name: what for name, what in found.items() if what} == {}
 
