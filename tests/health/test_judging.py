@@ -232,7 +232,7 @@ def test_an_xid_that_a_program_can_bring_about_drains_nothing(xid: str) -> None:
 
 def test_an_xid_of_the_hardware_drains() -> None:
     """Alone, and beside one that a program can bring about."""
-    for one in (xid_fault("74"), xid_fault("79"), xid_fault("74", "137")):
+    for one in (xid_fault("74"), xid_fault("79"), xid_fault("74", "145")):
         assert judge(report(one), SLURM).drain_for == (one,)
 
 

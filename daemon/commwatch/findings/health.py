@@ -44,7 +44,7 @@ DRAIN_LIST: Final[Mapping[str, str]] = {
 """Codes for which a node is taken from its scheduler, and why: critical faults of the node's own hardware or driver
 that do not go away by themselves. A symptom has many causes; a fault of a shared network is on many nodes at once."""
 
-PROGRAM_EVENTS: Final = frozenset({"xid 108", "xid 137", "xid 145"})
+PROGRAM_EVENTS: Final = frozenset({"xid 145"})
 """Xids of the fabric that a program's access to a wrong address shows as well: a job that does so would drain one node
 after another. Alone they drain nothing."""
 

@@ -75,7 +75,7 @@ def test_an_xid_that_was_never_exposed_before_counts() -> None:
     assert len(seen_by("xid_fabric", facts_of(xids("119", 1.0), {10.0: nothing_yet}))) == 1
 
 
-@in_one_pass("xid", ["13", "31", "43", "45", "154", "176", "other"])
+@in_one_pass("xid", ["13", "31", "43", "45", "108", "137", "154", "176", "other"])
 def test_job_noise_is_no_finding(xid: str) -> None:
     """A program's own fault says nothing of the node."""
     assert seen_by("xid_fabric", facts_of(xids(xid, 5.0), {10.0: xids(xid, 0.0)})) == []

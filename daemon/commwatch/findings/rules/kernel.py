@@ -27,9 +27,7 @@ _EVENTS = (*_OF_XIDS, *_OF_SXIDS, Gpu.kernel_log_messages)
 FABRIC_FAILED: Mapping[str, str] = {
     "74": "NVLink error",
     "79": "GPU has fallen off the bus",
-    "108": "remote NVLink translation error",
     "136": "NVLink training failed",
-    "137": "NVLink privilege error",
     "144": "NVLink 5 SAW error",
     "145": "NVLink 5 RLW error",
     "146": "NVLink 5 TLW error",
