@@ -1050,6 +1050,27 @@ def test_what_all_gpus_have_less_than_their_product(seen: Observation, lacks: di
     assert (len(said), lacking_of(subject, "gpu_below_product")) == (len(found), {})
 
 
+@pytest.mark.parametrize(
+    ("up", "number", "lacks"),
+    [
+        pytest.param(0, 4, 18, id="no link is up"),
+        pytest.param(16, 4, 2, id="an NVLink switch of the rack is off"),
+        pytest.param(18, 4, 0, id="whole"),
+        pytest.param(0, 2, 0, id="half a tray may be a virtual machine's"),
+    ],
+)
+def test_a_tray_of_a_rack_has_all_nvlinks(up: int, number: int, lacks: int) -> None:
+    """Its processor does not show whether this is a virtual machine; what PCIe shows of its GPUs is not judged."""
+    links = {"links_up": dict.fromkeys(range(up), 50e9), "links_down": frozenset(range(up, 18))}
+    gpus = of_board(name="NVIDIA GB200", pcie_lanes=1, pcie_lanes_max=16, pcie_own_generation=4, **links).gpus or ()
+    subject = inventory()
+    subject.observe(replace(BOARD, gpus=gpus[:number], gpus_on_boards=None, is_virtual=None), 0)
+
+    found = lacking_of(subject, "gpu_below_product")
+    assert {(labels[2], less) for labels, less in found.items()} == ({("nvlinks", lacks)} if lacks else set())
+    assert len(found) == (number if lacks else 0)
+
+
 def test_a_part_of_a_board_in_a_virtual_machine_has_the_links_of_its_partition() -> None:
     """Fewer than eight GPUs there may have fewer links each."""
     few = of_board(links_up=dict.fromkeys(range(12), 25e9))

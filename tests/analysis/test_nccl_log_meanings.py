@@ -97,6 +97,8 @@ def answer_to(log: Path, text: str) -> LogAnswer:
          "0000:1b:00.0", "Look for an Xid"),
         ("[1.0] NVRM: Xid (PCI:0000:1b:00): 31, pid=1, name=python, Ch 00000010, MMU Fault\n", "cuda", "program",
          "compute-sanitizer", "reset"),
+        ("[1.0] NVRM: Xid (PCI:0000:1b:00): 137, RLW_RXPIPE interrupt hit on link 11 on GPU0: PRIV Error\n", "cuda",
+         "program", "compute-sanitizer", "reset"),
         ("[1.0] NVRM: Xid (PCI:0000:1b:00): 9999, pid=1, name=python, Ch 00000010\n", "cuda", "gpu",
          "does not know", "program itself"),
         ("[1.0] mlx5_core 0000:86:00.0: poll_health:825:(pid 0): Fatal error 1 detected\n", "ib_async", "network",

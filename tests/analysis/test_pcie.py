@@ -375,8 +375,9 @@ SLOW: Link = (3, 8, 5, 16)
         pytest.param(TREE, {"switch_port": SLOW}, {NIC: (0, 0), UPSTREAM: (1, 1)}, id="a switch with an adapter"),
         pytest.param(ABOVE_GPUS, {"switch_port": SLOW}, {UPSTREAM: (1, None)}, id="a switch of idle GPUs alone"),
         pytest.param(
-            {PORT: TREE[PORT], NIC: ("nvswitch", PORT)}, {"nvswitch": (3, 2, 4, 4)}, {NIC: (1, None)},
-            id="of an NVSwitch it is not established whether it slows down",
+            {PORT: TREE[PORT], UPSTREAM: TREE[UPSTREAM], DOWN_NIC: TREE[DOWN_NIC], NIC: ("nvswitch", DOWN_NIC)},
+            {"nvswitch": (3, 2, 4, 4), "switch_port": (3, 2, 4, 16)}, {},
+            id="to NVSwitches alone, which carries management",
         ),
     ],
 )  # fmt: skip

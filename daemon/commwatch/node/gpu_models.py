@@ -13,7 +13,10 @@ class Product(NamedTuple):
     nvlinks: int
     lanes: int
     generation: int
-    """PCIe generation, the least."""
+    """PCIe generation, the least; 0 as the number of lanes where it is not known."""
+    tray_gpus: int | None = None
+    """GPUs of one node of a rack: with all of them it has all NVLinks, in a virtual machine as well, which the
+    processor of such a node does not show. None for other boards."""
 
 
 class GpuModel(NamedTuple):
@@ -37,6 +40,7 @@ class GpuModel(NamedTuple):
 _V100 = Product(6, 16, 3)
 _A100, _A800 = Product(12, 16, 4), Product(8, 16, 4)
 _H100, _H800 = Product(18, 16, 5), Product(8, 16, 5)
+_RACK = Product(18, 0, 0, 4)
 """NVLinks: data sheets, 300, 600, 400 and 900 GB/s at 50 GB/s a link, 1,800 GB/s at 100 GB/s, both ways; PCIe: the same
 data sheets, x16 of generation 3 (V100), 4 (A100) and 5."""
 
@@ -90,8 +94,8 @@ GPU_MODELS = (
     _model("B200", 183359, 2250, "HGX B200 data sheet", _H100, 8),
     _model("B300 SXM6 AC", 275040, 2250, "HGX B300 data sheet", _H100, 8),
     _model("B300", 275040, 2250, "HGX B300 data sheet"),
-    _model("GB200", 189471, 2500, "GB200 NVL72 data sheet", host="rack"),
-    _model("GB300", 284208, 2500, "GB300 NVL72 data sheet, half of the sparse rate", host="rack"),
+    _model("GB200", 189471, 2500, "GB200 NVL72 data sheet", _RACK, host="rack"),
+    _model("GB300", 284208, 2500, "GB300 NVL72 data sheet, half of the sparse rate", _RACK, host="rack"),
 )
 """The more exact name first."""
 

@@ -257,8 +257,8 @@ class Inventory:
         """Shortfalls of the present GPUs against their product, by UUID and aspect.
 
         Lanes count as far as both ends can use them, since a narrow slot has no more; NVLinks count in a virtual
-        machine, and beside GPUs that were given to one, only if some are up and it has a whole board. On a node with a
-        single GPU they count only if some are up: its carrier may have none.
+        machine, and beside GPUs that were given to one, only if some are up and it has a whole board, but always on a
+        whole tray of a rack. On a node with a single GPU they count only if some are up: its carrier may have none.
         """
         has: dict[tuple[str, str], int] = {}
         models = Counter(gpu.name for gpu in self._here.values())
@@ -272,7 +272,9 @@ class Inventory:
                 has[uuid, _PRODUCT + "lanes"] = min(product.lanes, gpu.pcie_lanes_max or product.lanes) - lanes
             if gpu.pcie_own_generation is not None:
                 has[uuid, _PRODUCT + "generation"] = product.generation - gpu.pcie_own_generation
-            up, is_own = gpu.links_up or {}, self._seen.is_virtual is False and not self._seen.is_handed_on
+            is_tray = product.tray_gpus is not None and models[gpu.name] >= product.tray_gpus
+            is_own = is_tray or (self._seen.is_virtual is False and not self._seen.is_handed_on)
+            up = gpu.links_up or {}
             is_whole = is_own or models[gpu.name] >= WHOLE_BOARD
             if (up or (gpu.links_down and is_own and not is_alone)) and is_whole and "nvlink" not in self._asked:
                 links = self._expected.links[uuid].keys() | up.keys()

@@ -24,6 +24,8 @@ is stuck there cannot hide its own fault.
 HIGHEST_PERFORMANCE_STATE: Final = 0
 """P0, the only state in which a GPU keeps its link at full speed whatever the board: in P2 some run at generation 3."""
 _LINK: Final = "commwatch_pcie_device_link"
+_MANAGEMENT: Final = frozenset({"nvswitch"})
+"""Roles behind a link that carries no payload."""
 
 
 def of_both_ends(*maxima: Value) -> int | None:
@@ -67,13 +69,16 @@ class DeviceLink(NamedTuple):
     port: str
     """The upper end."""
     below: frozenset[str]
-    """Roles of the adapters, GPUs and NVSwitches that it serves."""
+    """Roles of the adapters, GPUs and NVSwitches that it serves; not of NVSwitches alone."""
     gpus: frozenset[str]
     """Addresses of the GPUs that it serves."""
 
 
 def device_links(devices: Iterable[PcieDevice]) -> tuple[DeviceLink, ...]:
-    """The links whose lower end is an adapter, an NVSwitch or a switch, each once; those of GPUs have other metrics.
+    """The links whose lower end is an adapter or a switch, each once; those of GPUs have other metrics.
+
+    Links that serve NVSwitches alone are left out: they carry management, and boards use fewer lanes of them than both
+    ends have (a baseboard of H100 runs its switch above them at generation 3 x2 of 4 x16).
 
     Args:
         devices: of a node, all of them.
@@ -90,6 +95,8 @@ def device_links(devices: Iterable[PcieDevice]) -> tuple[DeviceLink, ...]:
             below = served.get(device.address, [])
             gpus = frozenset(one.address for one in below if one.role == "gpu")
             roles = frozenset(one.role for one in below)
+            if roles == _MANAGEMENT:
+                continue
             links.append(DeviceLink(device.address, device.role, port.address, roles, gpus))
     return tuple(links)
 
@@ -107,8 +114,7 @@ class DeviceTree:
         """Judge the links.
 
         A link that a network adapter uses keeps its generation when idle. One that serves GPUs alone is judged while
-        one of them is under load, and one of NVSwitches never: whether they slow down is not established. Without the
-        maximum of both ends nothing is judged.
+        one of them is under load. Without the maximum of both ends nothing is judged.
 
         Args:
             blocks: the present blocks of ``pci`` by device.

@@ -19,7 +19,7 @@ from commwatch.sources.kernel_log_lines import (
     UNREADABLE,
 )
 
-LINK_XIDS: Final = "74|108|136|137|14[4-9]|150|155"
+LINK_XIDS: Final = "74|136|14[4-9]|150|155"
 """Xids of NVLink, of those that have an alert: a regular expression, as alerts need it; so is the next."""
 LINK_SXIDS: Final = "20034|22012"
 """SXids by which an NVSwitch reports that a link went down; each other one has its own meaning."""

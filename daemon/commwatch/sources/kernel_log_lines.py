@@ -23,6 +23,7 @@ _MESSAGES: Final = (
     ("fallen off the bus", FALLEN_OFF_BUS),
     ("Rate limiting GSP RPC error prints", GSP_ERRORS_LIMITED),
     ("knvlinkUpdatePostRxDetectLinkMask", NVLINK_DETECTION_FAILED),
+    ("postRxDetLinkMask failed", NVLINK_DETECTION_FAILED),
     ("RmInitAdapter failed", INIT_FAILED),
 )
 """Lines without a number that report a fault, by a phrase that all their wordings share."""

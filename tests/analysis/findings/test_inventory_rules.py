@@ -35,6 +35,9 @@ def test_gpus_with_less_than_their_product_are_one_finding_by_aspect() -> None:
         ("PCIe lanes that GPU3 (0000:5d:00.0) lacks", 8),
         ("PCIe lanes that GPU4 (0000:61:00.0) lacks", 8),
     ]
+    assert match.next_step == ""
+    [match] = seen_by("gpu_below_product", facts_of({below: {(*GPU3, "nvlinks"): 2}}))
+    assert "fabric manager" in match.next_step
     assert seen_by("gpu_below_product", facts_of({below: {(*GPU3, "lanes"): 0}})) == []
     assert seen_by("gpu_below_product", facts_of({})) == []
 

@@ -36,6 +36,10 @@ QUANTITIES: Mapping[str, Quantity] = {
     "generation": "pcie_generation",
 }
 """Subject of a finding of the whole node, by the key of its component: a kind of parts, or an aspect of them."""
+_LINKS_OF_PRODUCT = (
+    "Check that the fabric manager runs, for a virtual machine on the host, and in a rack the NVLink switches; then "
+    "power cycle the node. Built so: commwatch inventory accept."
+)
 BY_CONFIGURATION = "expected by the configuration"
 """Evidence of parts for which no known board asks, so that the configuration itself may be wrong."""
 
@@ -76,7 +80,8 @@ def below_product(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
         evidence = [Evidence(f"{words} that {gpu_of(gpu).words} lacks", less) for gpu, less in gpus.items()]
         name = f"{words} of {len(gpus)} GPUs" if len(gpus) > 1 else f"{words} of {gpu_of(next(iter(gpus))).name}"
         parts = frozenset(gpu.address for gpu in gpus)
-        yield Match("gpu_below_product", Component("node", aspect, name, parts), tuple(evidence))
+        next_step = _LINKS_OF_PRODUCT if aspect == "nvlinks" else ""
+        yield Match("gpu_below_product", Component("node", aspect, name, parts), tuple(evidence), next_step=next_step)
 
 
 def _asked_for(facts: Facts, parts: Inventory) -> Iterable[Evidence]:

@@ -27,9 +27,7 @@ _EVENTS = (*_OF_XIDS, *_OF_SXIDS, Gpu.kernel_log_messages)
 FABRIC_FAILED: Mapping[str, str] = {
     "74": "NVLink error",
     "79": "GPU has fallen off the bus",
-    "108": "remote NVLink translation error",
     "136": "NVLink training failed",
-    "137": "NVLink privilege error",
     "144": "NVLink 5 SAW error",
     "145": "NVLink 5 RLW error",
     "146": "NVLink 5 TLW error",
@@ -58,7 +56,6 @@ GPU_FAILED: Mapping[str, str] = {
     "110": "security fault",
     "119": "GSP timeout",
     "120": "GSP error",
-    "121": "C2C error",
     "140": "unrecovered ECC error",
     "143": "GPU initialisation failed",
     "151": "key rotation error",
@@ -66,8 +63,8 @@ GPU_FAILED: Mapping[str, str] = {
     "158": "fatal timeout",
     "175": "timeout of the memory subsystem",
 }
-"""Xids after which a GPU or its driver has failed, work on it has ended, or a C2C link has erred: the other critical
-ones of ``data/xid.yaml``, its warnings of the fabric, and those whose action is one of ``ENDS_WORK``."""
+"""Xids after which a GPU or its driver has failed, or work on it has ended: the other critical ones of
+``data/xid.yaml``, and those whose action is one of ``ENDS_WORK``."""
 
 SWITCH_FAILED: frozenset[str] = frozenset(
     {"10003", "11001", "11009", "11013", "11018", "11019", "11020", "12001", "12002", "12020", "12022", "12024"}
