@@ -99,10 +99,11 @@ def find_all(names: Iterable[str]) -> tuple[list[DumpFile], list[str]]:
     for name in map(os.path.abspath, names):
         for path in sorted(itertools.islice(glob.iglob(name), MOST_NAMES)) if glob.has_magic(name) else (name,):
             if os.path.isdir(path):
-                for inside in itertools.islice(os.scandir(path), MOST_NAMES):
-                    if not inside.name.startswith(".") and rank_of(inside.name) is not None:
-                        with suppress(FileNotFoundError):  # gone since the folder was listed
-                            _take(inside.path, found, folders, notes)
+                with os.scandir(path) as listed:
+                    for inside in itertools.islice(listed, MOST_NAMES):
+                        if not inside.name.startswith(".") and rank_of(inside.name) is not None:
+                            with suppress(FileNotFoundError):  # gone since the folder was listed
+                                _take(inside.path, found, folders, notes)
             else:
                 _take(path, found, folders, notes)
     kept: list[DumpFile] = []
