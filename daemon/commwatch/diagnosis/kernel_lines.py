@@ -21,7 +21,9 @@ _OF_INTEREST = re.compile(
 
 _PROCESS_NAME = re.compile(r"\bname=[^,\n]*")
 """In the text of an Xid: the program that ran."""
-_CRASHED = re.compile(r"(traps: |).{1,60}?(\[[0-9]{1,10}\]:? (?:segfault|general protection|trap |bad frame|unhandled).*)")
+_CRASHED = re.compile(
+    r"(traps: |).{1,60}?(\[[0-9]{1,10}\]:? (?:segfault|general protection|trap |bad frame|unhandled).*)"
+)
 """The line of a program that crashed, such as in a library of the driver: its name comes first."""
 _PROGRAM = re.compile(r" in (?!lib).*(?=\[)")
 """There, the file where it crashed, unless that is a library."""
