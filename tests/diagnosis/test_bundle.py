@@ -200,6 +200,8 @@ def test_the_kernel_log_gives_lines_of_interest_alone() -> None:
                 b"14,3,3500000,-;NVRM: written by a program, password of mine\n",
                 b"4,4,4500000,-;mlx5_core 0000:18:00.0: Port module event\n",
                 b"4,5,5500000,-;pcieport 0000:16:00.0: AER: Corrected error\n",
+                b"6,6,6500000,-;my_model[41]: segfault at 8 ip 7f00 sp 7f10 error 4 in libnvidia-nvvm.so.4[7f,7e+10]\n",
+                b"6,7,7500000,-;traps: my_nvidia_model[41] trap divide error ip:40 sp:7f in my_model[7a,40+1]\n",
             ]
 
         def read(self) -> bytes | None:
@@ -213,6 +215,8 @@ def test_the_kernel_log_gives_lines_of_interest_alone() -> None:
         "[      1.500000] NVRM: Xid (PCI:0000:17:00): 79, pid=41, name=(left out), GPU has fallen off the bus.",
         "[      4.500000] mlx5_core 0000:18:00.0: Port module event",
         "[      5.500000] pcieport 0000:16:00.0: AER: Corrected error",
+        "[      6.500000] (left out)[41]: segfault at 8 ip 7f00 sp 7f10 error 4 in libnvidia-nvvm.so.4[7f,7e+10]",
+        "[      7.500000] traps: (left out)[41] trap divide error ip:40 sp:7f in (left out)[7a,40+1]",
     ]
 
 

@@ -32,11 +32,12 @@ class Node:
         self.told: list[str] = []
         self.source = source_of("services", self.sysfs, self.procfs, report=self.told.append)
 
-    def start(self, process: int, comm: str, command: str) -> None:
+    def start(self, process: int, comm: str, command: str, user: int = 0) -> None:
         """A process; the command's words become its command line."""
         home = self.procfs / str(process)
         home.mkdir(parents=True, exist_ok=True)
         (home / "comm").write_text(f"{comm}\n")
+        (home / "status").write_text(f"Name:\t{comm}\nUid:\t{user}\t{user}\t{user}\t{user}\n")
         (home / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in command.split()))
 
     def fabric_manager(self, process: int = 3000) -> None:
@@ -115,6 +116,11 @@ STEPS: dict[str, list[Step]] = {
         (Node.imex, {**LACKS, IMEX: 1}),
         (lambda node: node.end(4000), {**LACKS, IMEX: 0}),
     ],
+    "a user who calls a process as a service of root leaves none behind": [
+        (lambda node: node.start(4000, "nvidia-imex", "/home/ann/nvidia-imex", user=1000), LACKS),
+        (lambda node: node.start(4001, "nvlsm", "/home/ann/nvlsm", user=1000), LACKS),
+        (lambda node: node.end(4000), LACKS),
+    ],
     "a restarted service is found under its new number": [
         (Node.persistenced, WELL),
         (lambda node: node.end(2000), LACKS),
@@ -125,6 +131,9 @@ STEPS: dict[str, list[Step]] = {
         (lambda node: node.start(2000, "python3", "python3 train.py"), LACKS),
     ],
     "a zombie has no command line": [(lambda node: node.start(2000, "nvidia-persiste", ""), LACKS)],
+    "the persistence daemon has a user of its own": [
+        (lambda node: node.start(2000, "nvidia-persiste", "/usr/bin/nvidia-persistenced", user=113), WELL),
+    ],
     "any program can call its process so": [
         (lambda node: node.start(2000, "nvidia-persiste", "/usr/bin/python3 /tmp/nvidia-persistenced"), LACKS),
     ],

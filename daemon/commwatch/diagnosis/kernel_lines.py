@@ -21,6 +21,12 @@ _OF_INTEREST = re.compile(
 
 _PROCESS_NAME = re.compile(r"\bname=[^,\n]*")
 """In the text of an Xid: the program that ran."""
+_CRASHED = re.compile(
+    r"(traps: |).{1,60}?(\[[0-9]{1,10}\]:? (?:segfault|general protection|trap |bad frame|unhandled).*)"
+)
+"""The line of a program that crashed, such as in a library of the driver: its name comes first."""
+_PROGRAM = re.compile(r" in (?!lib).*(?=\[)")
+"""There, the file where it crashed, unless that is a library."""
 
 
 def lines_of_interest(log: LogDevice) -> Iterator[str]:
@@ -40,8 +46,14 @@ def lines_of_interest(log: LogDevice) -> Iterator[str]:
         parsed = parse_record(record)
         # Lines that programs wrote into the log may be about anything.
         if parsed is not None and parsed.from_kernel and _OF_INTEREST.search(parsed.text):
-            found.append(f"[{parsed.microseconds / 1e6:14.6f}] {_PROCESS_NAME.sub('name=(left out)', parsed.text)}")
+            found.append(f"[{parsed.microseconds / 1e6:14.6f}] {_without_programs(parsed.text)}")
     yield from found
+
+
+def _without_programs(text: str) -> str:
+    if crashed := _CRASHED.fullmatch(text):
+        text = f"{crashed[1]}(left out){_PROGRAM.sub(' in (left out)', crashed[2])}"
+    return _PROCESS_NAME.sub("name=(left out)", text)
 
 
 def main(arguments: Sequence[str], open_log: Callable[[str], LogDevice] = KernelLogDevice) -> int:

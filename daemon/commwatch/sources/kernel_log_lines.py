@@ -31,7 +31,8 @@ _MESSAGES: Final = (
 MESSAGES: Final = (*(name for _, name in _MESSAGES), UNREADABLE)
 """The bounded names of messages."""
 
-# The texts begin with these words: a process name further on, which anyone can choose, must not pass for a report.
+# The texts begin with these words, which are longer than the 15 bytes of a process name: anyone can choose one, and the
+# kernel begins with it the line of a crash, which also names a file, and that of memory that it could not get.
 _XID: Final = re.compile(
     r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})(?:\.([0-7]))?"
     r"((?: GPU-C?I:[0-9]{1,3})*)\): ([0-9]{1,5})(?![0-9]),?\s*(.*)",
@@ -43,6 +44,9 @@ _SXID: Final = re.compile(
     re.DOTALL,
 )
 _OF_XIDS: Final = re.compile(r"NVRM: Xid\b|nvidia-nvswitch[0-9]{1,3}:? SXid\b")
+_OF_PROCESS: Final = re.compile(r"NVRM.{0,44}\[[0-9]{1,10}\]|.*,cpuset=", re.DOTALL)
+"""How the kernel's own lines begin about a process that is called NVRM; of a name that is not UTF-8 each byte has four
+characters here. The file or the cgroup in such a line can have any name, that of a fault too."""
 _ADDRESS: Final = re.compile(
     r"(?<![0-9A-Fa-f])([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})(?:\.([0-7]))?(?![0-9A-Fa-f:])"
 )
@@ -119,6 +123,8 @@ def parse_report(text: str) -> Report | None:
     if adapter := parse_adapter(text):
         device, code, words = adapter
         return Report("adapter", device, code, _shortened(words))
+    if _OF_PROCESS.match(text):
+        return None
     if _OF_XIDS.match(text):
         where = _ADDRESS.search(text)
         return Report("message", _address(where) if where else "", UNREADABLE, _shortened(text))

@@ -26,6 +26,8 @@ class _Service:
     """Its name in the label, and of its systemd unit."""
     program: str
     """The last part of the command's first word. Its first 15 characters are the name of the process."""
+    is_of_root: bool = False
+    """Whether it runs as root alone: any user can call a process so. The others can have a user of their own."""
 
     @property
     def comm(self) -> bytes:
@@ -34,7 +36,8 @@ class _Service:
 
 _FABRIC_MANAGER = _Service("nvidia-fabricmanager", "nv-fabricmanager")
 _PERSISTENCED = _Service("nvidia-persistenced", "nvidia-persistenced")
-_SERVICES = (_FABRIC_MANAGER, _PERSISTENCED, _Service("nvidia-imex", "nvidia-imex"), _Service("nvlsm", "nvlsm"))
+_IMEX, _NVLSM = (_Service(name, name, is_of_root=True) for name in ("nvidia-imex", "nvlsm"))
+_SERVICES = (_FABRIC_MANAGER, _PERSISTENCED, _IMEX, _NVLSM)
 _BY_COMM = {service.comm: service for service in _SERVICES}
 SERVICE_COMMANDS = frozenset(
     name for service in _SERVICES for name in (service.program, service.comm.decode().rstrip("\n"))
@@ -132,6 +135,10 @@ class ServicesSource(Source):
         # The command line lies in the process's own memory, and waits for whoever holds that.
         self._report(service.name)
         try:
+            if service.is_of_root:
+                users = files.parse_users(files.read(f"{self._procfs}/{process}/status"))
+                if users is None or users.effective != 0:
+                    return False
             comm = files.read(f"{self._procfs}/{process}/comm")
             command = files.read(f"{self._procfs}/{process}/cmdline")
         except (FileNotFoundError, ProcessLookupError):

@@ -194,6 +194,16 @@ def test_of_ten_thousand_files_those_that_were_written_last_are_read(
     assert "950 older files" in notes[0]
 
 
+@pytest.mark.parametrize("name", ["", "rank_*"])
+def test_of_any_number_of_files_some_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """In a folder of all, anyone can make them; also where a pattern leads there."""
+    monkeypatch.setattr(files, "MOST_NAMES", 50)
+    for number in range(100):
+        (tmp_path / f"rank_{number}").touch()
+
+    assert len(find_files([str(tmp_path / name)])[0]) == 50
+
+
 def test_a_file_that_is_rewritten_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "rank_0"
     path.write_bytes(RANK_0)

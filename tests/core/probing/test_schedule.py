@@ -285,10 +285,12 @@ def test_a_job_of_slurm_closes_the_gate(tmp_path: Path, clock: Clock, launcher: 
     job = tmp_path / "sys/fs/cgroup/system.slice/slurmstepd.scope/job_17"
     job.mkdir(parents=True)
 
-    node.cycle()
+    with capture_logs() as events:
+        node.cycle()
 
     assert launcher.plans == []
-    assert node.status().skip_reason == "scheduler_busy: Slurm job 17 runs on this node"
+    assert [event["detail"] for event in events] == ["Slurm job 17 runs on this node"]
+    assert node.status().skip_reason.startswith("scheduler_busy: its scheduler does not have the node as free")
 
 
 @pytest.mark.parametrize("target", ["pid:[4026532001]", None])

@@ -13,6 +13,7 @@ from commwatch.probes import node as probe_node
 from commwatch.probes.gate.hold import HoldFile
 from commwatch.probes.gate.watch import Halt
 from commwatch.probes.plan import CycleResult, Failed, Skipped, Yielded
+from commwatch.probes.rank_plan import SkipReason
 from commwatch_exporters.snapshot import Value
 from core.probing.probed import Node, ScriptedLauncher
 from support.core import SLOTS, Clock, block
@@ -48,11 +49,28 @@ def test_what_was_read_of_the_gpus_closes_the_gate(node: Node, changes: dict[str
     """A GPU that is used, restricted or not known to be free starts no rank, and the skip has its reason."""
     node.set_gpus(**changes)
 
-    node.cycle()
+    with capture_logs() as events:
+        node.cycle()
 
     assert node.launcher.plans == []
     assert (node.value("skips_total", reason), node.value("attempts_total")) == (1, 0)
-    assert node.status().skip_reason.startswith(f"{reason}: GPU {SLOTS[0]} ")
+    assert events[0]["detail"].startswith(f"GPU {SLOTS[0]} ")
+    assert node.status().skip_reason.startswith(f"{reason}: ")
+
+
+@pytest.mark.parametrize("reason", ["gpu_busy", "scheduler_busy"])
+def test_whose_process_or_job_is_on_the_node_is_for_the_log_alone(node: Node, reason: SkipReason) -> None:
+    """Everyone who reaches the endpoint reads the words of a skip."""
+    private = "pod alice/secret-0, Slurm job 17, process 4711"
+    node.launcher.results = [lambda: Skipped(finished_at=0.0, reason=reason, detail=private)]
+
+    with capture_logs() as events:
+        node.cycle()
+
+    assert events[0]["detail"] == private
+    shown = node.status().skip_reason
+    assert shown.startswith(f"{reason}: ")
+    assert not {word for word in ("alice", "17", "4711") if word in shown}
 
 
 def test_a_gpu_of_which_nothing_is_current_is_not_free(node: Node) -> None:

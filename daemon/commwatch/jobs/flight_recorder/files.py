@@ -20,7 +20,7 @@ from commwatch.jobs.flight_recorder.dump import MOST_BYTES
 MOST_FILES: Final = 4096
 """Of one user the files that were written last; older ones are left out, and no other user's are."""
 MOST_NAMES: Final = 65_536
-"""Names of a folder that are looked at."""
+"""Names of a folder or a pattern that are looked at."""
 _RANK: Final = re.compile(r"rank[_-]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _LAST_NUMBER: Final = re.compile(r"(?<!\d)(\d{1,6})(?:\.(?:json|pickle|pkl|bin))?\Z")
 
@@ -97,12 +97,13 @@ def find_all(names: Iterable[str]) -> tuple[list[DumpFile], list[str]]:
     folders: dict[str, tuple[int, int]] = {}
     notes: list[str] = []
     for name in map(os.path.abspath, names):
-        for path in sorted(glob.iglob(name)) if glob.has_magic(name) else (name,):
+        for path in sorted(itertools.islice(glob.iglob(name), MOST_NAMES)) if glob.has_magic(name) else (name,):
             if os.path.isdir(path):
-                for inside in itertools.islice(os.scandir(path), MOST_NAMES):
-                    if not inside.name.startswith(".") and rank_of(inside.name) is not None:
-                        with suppress(FileNotFoundError):  # gone since the folder was listed
-                            _take(inside.path, found, folders, notes)
+                with os.scandir(path) as listed:
+                    for inside in itertools.islice(listed, MOST_NAMES):
+                        if not inside.name.startswith(".") and rank_of(inside.name) is not None:
+                            with suppress(FileNotFoundError):  # gone since the folder was listed
+                                _take(inside.path, found, folders, notes)
             else:
                 _take(path, found, folders, notes)
     kept: list[DumpFile] = []

@@ -54,7 +54,7 @@ _HEAD_LINES = 20_000
 _DATE = re.compile(rb"\b(20\d\d)-\d\d-\d\d[T _]\d\d:\d\d:")
 _VERSION = re.compile(rb"NCCL version (\d{1,3}\.\d{1,3}\.\d{1,3})\+")
 _AMD = (b"HIP ", b"hipify", b"hipIpc", b"amdgpu", b"AMD Instinct", b"RCCL", b"rccl", b"ROCm")
-_NUMBER = re.compile(rb"0*[1-9]\d*")
+_NUMBER = re.compile(rb"(?<!\d)0*[1-9]\d*")
 _DECIDES = re.compile(rb"Xid|rrno|xit|ignal|tatus|code|event|SIG")
 """Lines whose numbers identify the event."""
 _MOST_KINDS = 4096

@@ -17,6 +17,8 @@ _EXACT = frozenset({
 _SECRET = re.compile(r"PSK|SECRET|TOKEN|PASSW|CREDENTIAL|PRIVATE|API_?KEY")
 _LIKENESS = 0.88
 """Of a typing error with the name that was meant, as difflib measures it: about one letter in ten differs."""
+_MOST_COMPARED = 64
+"""Names of one process that are searched for typing errors, a millisecond each: a file can hold thousands."""
 
 
 def kept_name(name: str) -> bool:
@@ -32,13 +34,15 @@ def secret_name(name: str, known: KnownVariables) -> bool:
 
 def judge_names(view: View) -> Said:
     """Names that nothing reads, or that this version does not."""
+    unknown = 0
     for name in view.names:
         variable = view.known.variables.get(name)
         if name in view.known.never_read:
             use = view.known.never_read[name]
             yield view.remark("never_read", name, "useless", "No version of NCCL reads this name.", f"Use: {use}.")
         elif variable is None:
-            yield from _unknown(view, name)
+            unknown += 1
+            yield from _unknown(view, name, is_compared=unknown <= _MOST_COMPARED)
         elif variable.reader == "torch" and variable.use and not name.startswith("TORCH_"):
             words = "Read by torch, not by NCCL, under a name that it has given up."
             yield view.remark("old_name", name, "note", words, f"Use: {variable.use}.")
@@ -66,10 +70,10 @@ def _instead(use: str) -> str:
     return f"Use: {use}." if use else "Take it out."
 
 
-def _unknown(view: View, name: str) -> Said:
+def _unknown(view: View, name: str, *, is_compared: bool) -> Said:
     if any(name.startswith(prefix) for prefix in view.known.plugins):
         return
-    meant = _nearest(name, tuple(view.known.variables), tuple(view.known.never_read))
+    meant = _nearest(name, tuple(view.known.variables), tuple(view.known.never_read)) if is_compared else ""
     if meant in view.known.never_read:
         use = view.known.never_read[meant]
         yield view.remark(

@@ -32,6 +32,8 @@ _POD = re.compile(
 """With the driver cgroupfs ``kubepods/burstable/podUID``, with systemd ``kubepods.slice/kubepods-burstable.slice/
 kubepods-burstable-podUID.slice`` with ``_`` in the UID. That of a static pod has no dashes."""
 
+_OF_USER = re.compile(r"^[^\n/]*:(?:/\.\.)*/user\.slice/.*$", re.MULTILINE)
+
 
 class Owner(msgspec.Struct, frozen=True, order=True):
     """A job or a pod; both texts are short and plain by their form."""
@@ -50,10 +52,12 @@ def owner_of(cgroup: str) -> Owner | None:
     """The owner that ``/proc/PID/cgroup`` names; None where it names none.
 
     Of a Slurm node that is itself a pod the job counts; of several the outermost one, since a job may make cgroups.
+    Below ``user.slice`` a user gives all names, and they count for nothing.
 
     Args:
         cgroup: the file's text, of version 1 or 2; prefixes such as ``/../..`` of a cgroup namespace do no harm.
     """
+    cgroup = _OF_USER.sub("", cgroup)
     if found := _SLURM.search(cgroup):
         return Owner("slurm", found[1] or found[2])
     if found := _POD.search(cgroup):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from commwatch.config import settings
 from commwatch.config.thresholds import Thresholds
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Skipped
+from commwatch.probes.rank_plan import SkipReason
 from commwatch.probes.results.history import ProbeHistory
 from commwatch.probes.results.pair_record import PairHistory, PairRecord
 from commwatch.probes.results.record import LatencyCourse, ProbeRecord
@@ -16,6 +18,12 @@ from commwatch.state.directory import StateDirectory
 from commwatch_exporters.snapshot import Layout
 
 _Kind = TypeVar("_Kind", bound=ProbeRecord)
+
+_OF_USERS: Final[Mapping[SkipReason, str]] = {
+    "gpu_busy": "a GPU of the node is in use; the log of the daemon says which",
+    "scheduler_busy": "its scheduler does not have the node as free; the log of the daemon says why",
+}
+"""Words instead of details that name processes, jobs or pods: everyone who reaches the endpoint reads them."""
 
 
 def load_record(state: StateDirectory, plan: CyclePlan, probe: settings.Probe, thresholds: Thresholds) -> ProbeRecord:
@@ -95,7 +103,7 @@ def status_of(
         last_result=failed or record.words(now),
         age_seconds=None if completed is None else max(0.0, now - completed),
         next_run_seconds=None if next_run_at is None else max(0.0, next_run_at - now),
-        skip_reason="" if skip is None else f"{skip.reason}: {skip.detail}",
+        skip_reason="" if skip is None else f"{skip.reason}: {_OF_USERS.get(skip.reason, skip.detail)}",
         latencies=record.latency_course(),
         failed=bool(failed),
     )
