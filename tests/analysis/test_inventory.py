@@ -1317,3 +1317,33 @@ def test_blocks_say_which_ports_are_active() -> None:
         "mlx5_3:1": UNREAD,
     }
     assert observe_blocks(blocks, {"network"}).rdma_ports is None
+
+
+@pytest.mark.parametrize(
+    ("layer", "physical", "carrier", "expected"),
+    [
+        pytest.param("InfiniBand", 2, None, True, id="an InfiniBand port without a cable"),
+        pytest.param("InfiniBand", 3, None, False, id="an InfiniBand port that is switched off"),
+        pytest.param("Ethernet", 3, 0, True, id="a RoCE port without a cable, which the kernel calls disabled too"),
+        pytest.param("Ethernet", 3, None, False, id="a RoCE port whose interface is switched off"),
+    ],
+)
+def test_a_rail_that_never_was_up_is_compared_with_its_equals_unless_it_is_switched_off(
+    layer: str, physical: int, carrier: int | None, expected: bool
+) -> None:
+    """One of four rails, from the first reading on."""
+    blocks = []
+    for number in range(4):
+        is_up, port, netdev = number < 3, (f"mlx5_{number}", "1"), f"eth{number}" if layer == "Ethernet" else ""
+        identity = (layer, "", "", "28", "MT4129", f"0000:{number + 1:02x}:00.0", netdev)
+        blocks.append(block_of({
+            ("commwatch_rdma_port_state", port): 4 if is_up else 1,
+            ("commwatch_rdma_port_phys_state", port): 5 if is_up else physical,
+            ("commwatch_rdma_port_info", (*port, *identity)): 1,
+            ("commwatch_ethernet_carrier", (f"eth{number}",)): 1 if is_up else carrier,
+        }))  # fmt: skip
+    subject = inventory()
+    subject.observe(replace(FOUR, rdma_ports=observe_blocks(blocks, {"rdma"}).rdma_ports), 0)
+
+    named = [labels for labels, _ in block_of(subject.readings()).samples("commwatch_rdma_port_expected")]
+    assert (("mlx5_3", "1") in named) == expected
