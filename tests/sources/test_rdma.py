@@ -555,6 +555,17 @@ def test_virtual_functions_are_left_out(tmp_path: Path) -> None:
     assert devices(opened(tmp_path).collect("rdma")) == ["mlx5_0:1"]
 
 
+def test_ports_that_carry_no_rdma_are_left_out(tmp_path: Path) -> None:
+    """The kernel makes the table of their addresses without an entry: they are ports of an adapter's switch."""
+    (add_port(add_device(tmp_path), attributes={"link_layer": "Ethernet"}) / "gids").mkdir()
+    switch = add_device(tmp_path, "mlx5_1", "0000:19:00.0")
+    for port in (1, 2, 3):
+        (add_port(switch, port, {"link_layer": "Ethernet"}) / "gids").mkdir()
+    write(add_port(add_device(tmp_path, "mlx5_2", "0000:1a:00.0")) / "gids", {"0": EMPTY})
+
+    assert devices(opened(tmp_path).collect("rdma")) == ["mlx5_2:1"]
+
+
 def test_no_file_stays_open_between_two_runs(tmp_path: Path) -> None:
     """A descriptor would keep a device that went away, and lead to nothing when it comes back."""
     add_port(add_device(tmp_path))

@@ -39,7 +39,8 @@ def names_in(folder: str) -> frozenset[str]:
 
 
 def places(root: str) -> Mapping[str, Place]:
-    """The ports that are here now, by key; virtual functions and subfunctions are left out where their adapter is here.
+    """The ports that are here now, by key; virtual functions and subfunctions are left out where their adapter is here,
+    and ports that carry no RDMA.
 
     Args:
         root: ``/sys/class/infiniband``.
@@ -55,8 +56,21 @@ def places(root: str) -> Mapping[str, Place]:
         ports = sorted(filter(str.isdecimal, names_in(f"{home}/ports")), key=int)
         for port in ports:
             place = Place(files.label_of(name), port, home, len(ports) == 1)
-            found[place.key] = place
+            if not _is_for_packets(place):
+                found[place.key] = place
     return found
+
+
+def _is_for_packets(place: Place) -> bool:
+    """Whether a port carries Ethernet packets alone: its GID table has no place for an address.
+
+    So are the ports of an mlx5 adapter in switchdev mode, its own and one for each function that it could have, and of
+    one without RoCE.
+    """
+    try:
+        return not os.listdir(f"{place.path}/gids")
+    except OSError:
+        return False
 
 
 def bound_to(root: str) -> dict[str, str]:
