@@ -150,21 +150,15 @@ _HARDWARE_ROWS: tuple[Metric, ...] = (
     _wrapping("receive_atomic_requests_total", "Atomic operations received.", "rx_atomic_requests", opt_in=True),
     _wrapping("receive_dct_connects_total", "Dynamically connected transport connections received.",
               "rx_dct_connect", opt_in=True),
-    _event("congestion_receive_ce_packets_total", "Packets received with a congestion mark (optional counter).",
-           "cc_rx_ce_pkts"),
-    _event("congestion_receive_cnp_packets_total", "Congestion notifications received (optional counter).",
-           "cc_rx_cnp_pkts"),
-    _event("congestion_transmit_cnp_packets_total", "Congestion notifications sent (optional counter).",
-           "cc_tx_cnp_pkts"),
 )
 
 _VOLUME_ROWS: tuple[Metric, ...] = (
     counter("rdma_transmit_bytes_total", PORT, "Bytes sent (adapters without port counters).",
-            f"{_HARDWARE}/tx_bytes, rdma_tx_bytes", "bytes"),
+            f"{_HARDWARE}/tx_bytes", "bytes"),
     counter("rdma_receive_bytes_total", PORT, "Bytes received (adapters without port counters).",
-            f"{_HARDWARE}/rx_bytes, rdma_rx_bytes", "bytes"),
-    _event("transmit_packets_total", "Packets sent.", "tx_pkts, rdma_tx_packets"),
-    _event("receive_packets_total", "Packets received.", "rx_pkts, rdma_rx_packets"),
+            f"{_HARDWARE}/rx_bytes", "bytes"),
+    _event("transmit_packets_total", "Packets sent.", "tx_pkts"),
+    _event("receive_packets_total", "Packets received.", "rx_pkts"),
     _event("receive_drops_total", "Packets received and dropped.", "rx_drops").judged(
         sustained("rdma_dropping", "packets received and dropped", "rdma_drops_per_minute", per_seconds=60.0)),
     counter("rdma_retransmitted_bytes_total", PORT, "Bytes resent.", f"{_HARDWARE}/retrans_bytes", "bytes"),

@@ -105,18 +105,7 @@ HARDWARE_COUNTERS: Final = (
     _hardware("rx_atomic_requests", "receive_atomic_requests"),
     _hardware("rx_dct_connect", "receive_dct_connects"),
 )
-"""Those of mlx5."""
-
-OPTIONAL_COUNTERS: Final = (
-    _vendor("cc_rx_ce_pkts", "congestion_receive_ce_packets"),
-    _vendor("cc_rx_cnp_pkts", "congestion_receive_cnp_packets"),
-    _vendor("cc_tx_cnp_pkts", "congestion_transmit_cnp_packets"),
-    _vendor("rdma_tx_bytes", "transmit_bytes"),
-    _vendor("rdma_rx_bytes", "receive_bytes"),
-    _vendor("rdma_tx_packets", "transmit_packets"),
-    _vendor("rdma_rx_packets", "receive_packets"),
-)
-"""Those of mlx5 that are off until the ``rdma`` tool switches them on."""
+"""Those of mlx5. Its optional counters, which the ``rdma`` tool switches on, have no files."""
 
 VENDOR_COUNTERS: Final = (
     # EFA, and for the first four bnxt_re.
@@ -151,5 +140,5 @@ VENDOR_COUNTERS: Final = (
     _vendor("cnpIgnored", "cnp_ignored"),
 )
 
-COUNTERS: Final = (*PORT_COUNTERS, *HARDWARE_COUNTERS, *OPTIONAL_COUNTERS, *VENDOR_COUNTERS)
+COUNTERS: Final = (*PORT_COUNTERS, *HARDWARE_COUNTERS, *VENDOR_COUNTERS)
 """Order of precedence of files that would give the same series: the first that exists is read."""
