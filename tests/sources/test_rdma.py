@@ -18,6 +18,7 @@ from commwatch_exporters.snapshot import Layout, Value
 from support.core import Clock
 from support.examples import examples
 from support.infiniband import (
+    BNXT_HARDWARE,
     CX7_COUNTERS,
     CX7_HARDWARE,
     EFA_HARDWARE,
@@ -138,6 +139,21 @@ def test_efa_has_counters_of_its_own(tmp_path: Path) -> None:
     assert "port_transmit_bytes_total" not in read
     assert (states(batch)["retrans_pkts"], states(batch)["port_xmit_data"], states(batch)["rdma_read_bytes"]) \
         == (0, 1, 0)  # fmt: skip
+
+
+def test_counters_of_bnxt_re_have_the_names_of_those_that_mean_the_same(tmp_path: Path) -> None:
+    bnxt = add_device(tmp_path, "bnxt_re0", "0000:21:00.0", "bnxt_en", hca_type="Broadcom")
+    add_port(bnxt, attributes={"link_layer": "Ethernet"}, counters={}, hardware=BNXT_HARDWARE)
+
+    read = values(opened(tmp_path).collect("rdma"), "bnxt_re0:1")
+
+    assert {name: value for name, value in read.items() if value is not None and not name.startswith("port_")} == {
+        "receive_packets_total": 2, "receive_bytes_total": 3, "transmit_packets_total": 4, "transmit_bytes_total": 5,
+        "receive_drops_total": 7, "ack_timeouts_total": 8, "packet_sequence_errors_total": 9,
+        "retries_exceeded_total/transport": 10, "rnr_retries_total": 11, "duplicate_requests_total": 12,
+        "out_of_sequence_total": 13, "out_of_buffer_total": 14, "cnp_handled_total": 15, "cnp_sent_total": 16,
+        "ecn_marked_total": 17,
+    }  # fmt: skip
 
 
 def test_other_vendors_are_read_as_far_as_the_tables_go(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ _COUNTER_ROWS: tuple[Metric, ...] = (
 )
 
 _HARDWARE_ROWS: tuple[Metric, ...] = (
-    _wrapping("out_of_sequence_total", "Packets that came out of order.", "out_of_sequence"),
+    _wrapping("out_of_sequence_total", "Packets that came out of order.", "out_of_sequence, oos_drop_count"),
     _wrapping("packet_sequence_errors_total", "Answers that reported a gap in the packets sent.",
               "packet_seq_err, seq_err_naks_rcvd").judged(
         sustained("rdma_retransmitting", "answers that reported a gap", "rdma_sequence_errors_per_second")),
@@ -123,8 +123,9 @@ _HARDWARE_ROWS: tuple[Metric, ...] = (
     _wrapping("implied_nak_sequence_errors_total", "Answers whose number showed lost packets.",
               "implied_nak_seq_err").judged(
         sustained("rdma_retransmitting", "answers that showed a gap", "rdma_sequence_errors_per_second")),
-    _wrapping("duplicate_requests_total", "Requests that came twice.", "duplicate_request"),
-    _wrapping("out_of_buffer_total", "Packets dropped for lack of receive buffers.", "out_of_buffer"),
+    _wrapping("duplicate_requests_total", "Requests that came twice.", "duplicate_request, dup_req"),
+    _wrapping("out_of_buffer_total", "Packets dropped for lack of receive buffers.",
+              "out_of_buffer, rx_out_of_buffer"),
     _wrapping("completion_errors_total",
               "Failed work requests by kernel name; flush errors also rise at a normal job end.",
               "req_*_error, resp_*_error", f"{PORT} kind"),
@@ -159,7 +160,7 @@ _VOLUME_ROWS: tuple[Metric, ...] = (
             f"{_HARDWARE}/rx_bytes", "bytes"),
     _event("transmit_packets_total", "Packets sent.", "tx_pkts"),
     _event("receive_packets_total", "Packets received.", "rx_pkts"),
-    _event("receive_drops_total", "Packets received and dropped.", "rx_drops").judged(
+    _event("receive_drops_total", "Packets received and dropped.", "rx_drops, rx_roce_discards").judged(
         sustained("rdma_dropping", "packets received and dropped", "rdma_drops_per_minute", per_seconds=60.0)),
     counter("rdma_retransmitted_bytes_total", PORT, "Bytes resent.", f"{_HARDWARE}/retrans_bytes", "bytes"),
     _event("retransmitted_packets_total", "Packets resent.", "retrans_pkts"),

@@ -125,11 +125,15 @@ VENDOR_COUNTERS: Final = (
     _vendor("rdma_read_resp_bytes", "read_response_bytes"),
     _vendor("rdma_write_bytes", "write_bytes"),
     _vendor("rdma_write_recv_bytes", "write_receive_bytes"),
-    # bnxt_re, where a counter means what one of mlx5 does.
+    # bnxt_re, where a counter means what one of mlx5 or EFA does.
     _vendor("to_retransmits", "ack_timeouts"),
     _vendor("seq_err_naks_rcvd", "packet_sequence_errors"),
     _vendor("rnr_naks_rcvd", "rnr_retries"),
     _vendor("max_retry_exceeded", "retries_exceeded", "transport"),
+    _vendor("oos_drop_count", "out_of_sequence"),
+    _vendor("dup_req", "duplicate_requests"),
+    _vendor("rx_out_of_buffer", "out_of_buffer"),
+    _vendor("rx_roce_discards", "receive_drops"),
     _vendor("rx_ecn_marked_pkts", "ecn_marked"),
     _vendor("tx_cnp_pkts", "cnp_sent"),
     _vendor("rx_cnp_pkts", "cnp_handled"),
