@@ -58,6 +58,8 @@ class SeenPort:
     equals."""
     is_sole: bool = True
     """Whether its card has no other RDMA port: of two on one card, one is often left without a cable."""
+    address: str = ""
+    """Of an RDMA port the PCI address of its adapter; empty where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,5 +233,5 @@ def _rdma_ports(node: Snapshot) -> dict[str, SeenPort]:
         is_known = link_layer and model and address and (is_up or not is_off)
         beside = on_card[address.rpartition(".")[0]] if address else 1
         equal_in = f"{model} {link_layer} {beside}" if is_known else ""
-        ports[":".join(labels[:2])] = SeenPort(is_up, speeds.get(labels[:2]), equal_in, is_sole=beside == 1)
+        ports[":".join(labels[:2])] = SeenPort(is_up, speeds.get(labels[:2]), equal_in, beside == 1, address)
     return ports
