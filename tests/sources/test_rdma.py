@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commwatch.config.settings import RdmaSection, Sources
 from commwatch.readings import Absence, Batch
 from commwatch_exporters.catalogue import CATALOGUE, OPT_IN
 from commwatch_exporters.snapshot import Layout, Value
@@ -565,6 +566,16 @@ def test_ports_that_carry_no_rdma_are_left_out(tmp_path: Path) -> None:
     write(add_port(add_device(tmp_path, "mlx5_2", "0000:1a:00.0")) / "gids", {"0": EMPTY})
 
     assert devices(opened(tmp_path).collect("rdma")) == ["mlx5_2:1"]
+
+
+@pytest.mark.parametrize("pattern", ["mlx5_1", "0000:2a:00.*"])
+def test_devices_that_the_settings_leave_out(tmp_path: Path, pattern: str) -> None:
+    """As the adapters by which a host manages the NVSwitches of a B200 board: by name, or by PCI address."""
+    add_port(add_device(tmp_path))
+    add_port(add_device(tmp_path, "mlx5_1", "0000:2a:00.0"))
+    settings = Sources(rdma=RdmaSection(exclude=(pattern,)))
+
+    assert devices(opened(tmp_path, settings=settings).collect("rdma")) == ["mlx5_0:1"]
 
 
 def test_no_file_stays_open_between_two_runs(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ RDMA_PORTS = RuleSet(
             meaning="The link of an InfiniBand port is up, and the port has been initialising or armed for 2 min. No "
             "job can use it.",
             next_step="See whether a subnet manager runs in this fabric (sminfo), and whether it knows the port. Not "
-            "used: switch the port off.",
+            "used by jobs: sources.rdma.exclude.",
             alert="CommwatchRdmaPortNotSetUp",
             opens_after=_NOT_SET_UP_FOR,
         ),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from itertools import product
 from typing import NamedTuple
 
 from commwatch.sources import files
@@ -38,12 +40,13 @@ def names_in(folder: str) -> frozenset[str]:
         return frozenset()
 
 
-def places(root: str) -> Mapping[str, Place]:
+def places(root: str, exclude: Sequence[str] = ()) -> Mapping[str, Place]:
     """The ports that are here now, by key; virtual functions and subfunctions are left out where their adapter is here,
     and ports that carry no RDMA.
 
     Args:
         root: ``/sys/class/infiniband``.
+        exclude: devices to leave out, by name or PCI address; shell patterns.
 
     Raises:
         OSError: the directory cannot be read.
@@ -51,7 +54,8 @@ def places(root: str) -> Mapping[str, Place]:
     found = {}
     for name in sorted(os.listdir(root)):
         home = f"{root}/{name}"
-        if files.is_part_of_adapter(f"{home}/device"):
+        names = (name, os.path.basename(os.path.realpath(f"{home}/device")))
+        if files.is_part_of_adapter(f"{home}/device") or any(fnmatchcase(*one) for one in product(names, exclude)):
             continue
         ports = sorted(filter(str.isdecimal, names_in(f"{home}/ports")), key=int)
         for port in ports:
