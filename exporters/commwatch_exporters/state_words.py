@@ -61,6 +61,8 @@ RDMA_PHYSICAL_STATES: Final[Mapping[int, str]] = {
 }  # fmt: skip
 """``commwatch_rdma_port_phys_state``."""
 RDMA_LINK_UP: Final = 5
+RDMA_DISABLED: Final = 3
+"""An InfiniBand port that was switched off; of RoCE every port without a link, whoever took it away."""
 
 COUNTER_ANOMALIES: Final[Mapping[int, str]] = {2: "blank", 3: "stale", 4: "saturated"}
 """``commwatch_counters_anomaly``: why a counter cannot be trusted."""

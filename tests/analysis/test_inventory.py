@@ -1338,3 +1338,117 @@ def test_blocks_say_which_ports_are_active() -> None:
         "mlx5_3:1": UNREAD,
     }
     assert observe_blocks(blocks, {"network"}).rdma_ports is None
+
+
+@pytest.mark.parametrize(
+    ("layer", "physical", "carrier", "expected"),
+    [
+        pytest.param("InfiniBand", 2, None, True, id="an InfiniBand port without a cable"),
+        pytest.param("InfiniBand", 3, None, False, id="an InfiniBand port that is switched off"),
+        pytest.param("Ethernet", 3, 0, True, id="a RoCE port without a cable, which the kernel calls disabled too"),
+        pytest.param("Ethernet", 3, None, False, id="a RoCE port whose interface is switched off"),
+    ],
+)
+def test_a_rail_that_never_was_up_is_compared_with_its_equals_unless_it_is_switched_off(
+    layer: str, physical: int, carrier: int | None, expected: bool
+) -> None:
+    """One of four rails, from the first reading on."""
+    blocks = []
+    for number in range(4):
+        is_up, port, netdev = number < 3, (f"mlx5_{number}", "1"), f"eth{number}" if layer == "Ethernet" else ""
+        identity = (layer, "", "", "28", "MT4129", f"0000:{number + 1:02x}:00.0", netdev)
+        blocks.append(block_of({
+            ("commwatch_rdma_port_state", port): 4 if is_up else 1,
+            ("commwatch_rdma_port_phys_state", port): 5 if is_up else physical,
+            ("commwatch_rdma_port_info", (*port, *identity)): 1,
+            ("commwatch_ethernet_carrier", (f"eth{number}",)): 1 if is_up else carrier,
+        }))  # fmt: skip
+    subject = inventory()
+    subject.observe(replace(FOUR, rdma_ports=observe_blocks(blocks, {"rdma"}).rdma_ports), 0)
+
+    named = [labels for labels, _ in block_of(subject.readings()).samples("commwatch_rdma_port_expected")]
+    assert (("mlx5_3", "1") in named) == expected
+
+
+def rails_at(*ports: tuple[str, str]) -> dict[str, SeenPort]:
+    """RDMA ports that are up, by name and PCI address."""
+    return {f"{name}:1": SeenPort(is_up=True, speed=50e9, address=address) for name, address in ports}
+
+
+FOUR_RAILS = (("mlx5_0", "0000:18:00.0"), ("mlx5_1", "0000:2a:00.0"), ("mlx5_2", "0000:3b:00.0"),
+              ("mlx5_3", "0000:5c:00.0"))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("later", "expected"),
+    [
+        pytest.param(
+            (("mlx5_0", "0000:18:00.0"), ("mlx5_1", "0000:3b:00.0"), ("mlx5_2", "0000:5c:00.0")),
+            {"mlx5_0", "mlx5_1", "mlx5_2", "0000:2a:00.0"},
+            id="the second is gone, and those behind it have moved up",
+        ),
+        pytest.param(
+            tuple((f"rocep{number}s0", address) for number, (_, address) in enumerate(FOUR_RAILS)),
+            {"rocep0s0", "rocep1s0", "rocep2s0", "rocep3s0"},
+            id="udev names them otherwise",
+        ),
+        pytest.param(
+            tuple((name, address.replace("0000", "0001")) for name, address in FOUR_RAILS),
+            {"mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"},
+            id="the firmware has numbered the buses anew",
+        ),
+        pytest.param(FOUR_RAILS[:3], {"mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"}, id="the last is gone"),
+        pytest.param(
+            (("mlx5_0", "0000:2a:00.0"), ("mlx5_1", "0000:18:00.0"), *FOUR_RAILS[2:]),
+            {"mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"},
+            id="two have come up in another order",
+        ),
+        pytest.param(
+            tuple((name, "") for name, _ in FOUR_RAILS), {"mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"}, id="no addresses"
+        ),
+    ],
+)
+def test_rdma_ports_are_known_by_their_slot_after_a_boot(
+    later: tuple[tuple[str, str], ...], expected: set[str]
+) -> None:
+    """The kernel gives the lowest free number to each device that comes, so that names move where one is gone."""
+    subject = inventory()
+    watch(subject, rdma(rails_at(*FOUR_RAILS)), 0, 600)
+    subject = rebooted(subject)
+    subject.observe(rdma(rails_at(*later)), 0)
+
+    assert {device for device, _ in labels_of(subject, EXPECTED)} == expected
+    again = rebooted(subject)
+    again.observe(rdma(rails_at(*FOUR_RAILS)), 0)
+    assert {device for device, _ in labels_of(again, EXPECTED)} == {name for name, _ in FOUR_RAILS}
+
+
+def test_a_port_that_moves_takes_its_speed_along() -> None:
+    """The port of the storage behind one that is gone is not as fast as the rail of which it now has the name."""
+    slow = {"mlx5_4:1": SeenPort(is_up=True, speed=25e9, address="0000:9a:00.0")}
+    subject = inventory()
+    watch(subject, rdma({**rails_at(*FOUR_RAILS), **slow}), 0, 600)
+    subject = rebooted(subject)
+    subject.observe(rdma({**rails_at(*FOUR_RAILS[:3]), "mlx5_3:1": slow["mlx5_4:1"]}), 0)
+
+    assert subject.rdma_capacity("mlx5_3:1") == 25e9
+    assert subject.rdma_capacity("0000:5c:00.0:1") == 50e9
+
+
+def test_an_accepted_port_that_moves_stays_accepted() -> None:
+    """It was a rail without a cable that somebody has accepted."""
+    dark = SeenPort(False, None, "MT4129 Ethernet 1", address="0000:5c:00.0")
+    up = {name: replace(port, equal_in=dark.equal_in) for name, port in rails_at(*FOUR_RAILS[:3]).items()}
+    others = {"mlx5_4:1": replace(up["mlx5_0:1"], equal_in="", address="0000:01:00.0")}
+    subject = inventory()
+    subject.observe(replace(FOUR, rdma_ports={**up, "mlx5_3:1": dark, **others}), 0)
+    subject.accept()
+    subject = restarted(subject)
+    moved = {f"mlx5_{number}:1": port for number, port in enumerate((others["mlx5_4:1"], *up.values(), dark))}
+    subject.observe(replace(FOUR, rdma_ports=moved), 0)
+
+    assert ("mlx5_4", "1") not in labels_of(subject, EXPECTED)
+
+
+def labels_of(subject: Inventory, metric: str) -> list[tuple[str, ...]]:
+    return [labels for labels, _ in block_of(subject.readings()).samples(metric)]

@@ -12,12 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commwatch.config.settings import RdmaSection, Sources
 from commwatch.readings import Absence, Batch
 from commwatch_exporters.catalogue import CATALOGUE, OPT_IN
 from commwatch_exporters.snapshot import Layout, Value
 from support.core import Clock
 from support.examples import examples
 from support.infiniband import (
+    BNXT_HARDWARE,
     CX7_COUNTERS,
     CX7_HARDWARE,
     EFA_HARDWARE,
@@ -140,19 +142,19 @@ def test_efa_has_counters_of_its_own(tmp_path: Path) -> None:
         == (0, 1, 0)  # fmt: skip
 
 
-def test_counters_that_were_switched_on(tmp_path: Path) -> None:
-    """What exists only where someone has switched it on is read while it is there."""
-    optional = {
-        "cc_rx_ce_pkts": "1", "cc_rx_cnp_pkts": "2", "cc_tx_cnp_pkts": "3", "rdma_tx_bytes": "4", "rdma_rx_bytes": "5",
-        "rdma_tx_packets": "6", "rdma_rx_packets": "7",
+def test_counters_of_bnxt_re_have_the_names_of_those_that_mean_the_same(tmp_path: Path) -> None:
+    bnxt = add_device(tmp_path, "bnxt_re0", "0000:21:00.0", "bnxt_en", hca_type="Broadcom")
+    add_port(bnxt, attributes={"link_layer": "Ethernet"}, counters={}, hardware=BNXT_HARDWARE)
+
+    read = values(opened(tmp_path).collect("rdma"), "bnxt_re0:1")
+
+    assert {name: value for name, value in read.items() if value is not None and not name.startswith("port_")} == {
+        "receive_packets_total": 2, "receive_bytes_total": 3, "transmit_packets_total": 4, "transmit_bytes_total": 5,
+        "receive_drops_total": 7, "ack_timeouts_total": 8, "packet_sequence_errors_total": 9,
+        "retries_exceeded_total/transport": 10, "rnr_retries_total": 11, "duplicate_requests_total": 12,
+        "out_of_sequence_total": 13, "out_of_buffer_total": 14, "cnp_handled_total": 15, "cnp_sent_total": 16,
+        "ecn_marked_total": 17,
     }  # fmt: skip
-    add_port(add_device(tmp_path, "mlx5_0"), hardware=optional)
-
-    read = values(opened(tmp_path).collect("rdma"))
-
-    names = ("congestion_receive_ce_packets", "congestion_receive_cnp_packets", "congestion_transmit_cnp_packets",
-             "transmit_bytes", "receive_bytes", "transmit_packets", "receive_packets")  # fmt: skip
-    assert [read[f"{name}_total"] for name in names] == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_other_vendors_are_read_as_far_as_the_tables_go(tmp_path: Path) -> None:
@@ -263,20 +265,20 @@ def test_counters_of_the_device_are_those_of_its_only_port(tmp_path: Path) -> No
     assert "out_of_sequence_total" not in values(batch, "mlx4_0:1")
 
 
-def test_optional_counters_are_read_where_they_are(tmp_path: Path) -> None:
-    """Counters that the rdma tool switched on are found within a minute; of two files of one meaning one is read."""
+def test_counters_that_come_later_are_read(tmp_path: Path) -> None:
+    """A file that a newer driver brings is found within a minute; of two files of one meaning one is read."""
     port = add_port(add_device(tmp_path))
     clock = Clock(1000.0)
     source = opened(tmp_path, monotonic=clock.monotonic)
-    assert "cc_tx_cnp_pkts" not in states(source.collect("rdma"))
-    write(port / "hw_counters", {"cc_tx_cnp_pkts": "5", "rdma_tx_bytes": "6", "tx_bytes": "7"})
+    assert "rx_drops" not in states(source.collect("rdma"))
+    write(port / "hw_counters", {"rx_drops": "5", "np_cnp_sent": "6", "cnpSent": "7"})
 
     clock.now += 60
     batch = source.collect("rdma")
 
-    assert values(batch)["congestion_transmit_cnp_packets_total"] == 5
-    assert values(batch)["transmit_bytes_total"] == 6
-    assert states(batch)["cc_tx_cnp_pkts"] == 0
+    assert values(batch)["receive_drops_total"] == 5
+    assert values(batch)["cnp_sent_total"] == 6
+    assert states(batch)["rx_drops"] == 0
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ETIMEDOUT, errno.ENODEV, errno.EREMOTEIO])
@@ -553,6 +555,27 @@ def test_virtual_functions_are_left_out(tmp_path: Path) -> None:
     add_port(add_device(tmp_path, "mlx5_2", "0000:18:00.0/mlx5_core.sf.4"))
 
     assert devices(opened(tmp_path).collect("rdma")) == ["mlx5_0:1"]
+
+
+def test_ports_that_carry_no_rdma_are_left_out(tmp_path: Path) -> None:
+    """The kernel makes the table of their addresses without an entry: they are ports of an adapter's switch."""
+    (add_port(add_device(tmp_path), attributes={"link_layer": "Ethernet"}) / "gids").mkdir()
+    switch = add_device(tmp_path, "mlx5_1", "0000:19:00.0")
+    for port in (1, 2, 3):
+        (add_port(switch, port, {"link_layer": "Ethernet"}) / "gids").mkdir()
+    write(add_port(add_device(tmp_path, "mlx5_2", "0000:1a:00.0")) / "gids", {"0": EMPTY})
+
+    assert devices(opened(tmp_path).collect("rdma")) == ["mlx5_2:1"]
+
+
+@pytest.mark.parametrize("pattern", ["mlx5_1", "0000:2a:00.*"])
+def test_devices_that_the_settings_leave_out(tmp_path: Path, pattern: str) -> None:
+    """As the adapters by which a host manages the NVSwitches of a B200 board: by name, or by PCI address."""
+    add_port(add_device(tmp_path))
+    add_port(add_device(tmp_path, "mlx5_1", "0000:2a:00.0"))
+    settings = Sources(rdma=RdmaSection(exclude=(pattern,)))
+
+    assert devices(opened(tmp_path, settings=settings).collect("rdma")) == ["mlx5_0:1"]
 
 
 def test_no_file_stays_open_between_two_runs(tmp_path: Path) -> None:

@@ -61,6 +61,12 @@ EFA_HARDWARE: Mapping[str, str] = {
     "retrans_bytes": "900", "retrans_pkts": "9", "retrans_timeout_events": "2", "unresponsive_remote_events": "0",
     "impaired_remote_conn_events": "0", "lifespan": "10",
 }  # fmt: skip
+BNXT_HARDWARE: Mapping[str, str] = {
+    "active_qps": "1", "rx_pkts": "2", "rx_bytes": "3", "tx_pkts": "4", "tx_bytes": "5", "rx_roce_errors": "6",
+    "rx_roce_discards": "7", "to_retransmits": "8", "seq_err_naks_rcvd": "9", "max_retry_exceeded": "10",
+    "rnr_naks_rcvd": "11", "dup_req": "12", "oos_drop_count": "13", "rx_out_of_buffer": "14", "rx_cnp_pkts": "15",
+    "tx_cnp_pkts": "16", "rx_ecn_marked_pkts": "17", "lifespan": "10",
+}  # fmt: skip
 IRDMA_HARDWARE: Mapping[str, str] = {
     "ip4InOctets": "1", "ip4OutPkts": "2", "tcpRetransSegs": "3", "InRdmaWrites": "4", "cnpHandled": "5",
     "cnpIgnored": "6", "cnpSent": "7", "RxECNMrkd": "8", "lifespan": "10",

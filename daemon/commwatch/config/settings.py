@@ -205,6 +205,8 @@ class RdmaSection(SourceSection, frozen=True):
     """RDMA ports of sysfs, InfiniBand and RoCE."""
 
     interval: Duration = Duration(5)
+    exclude: tuple[str, ...] = ()
+    """RDMA devices never to read, by name or PCI address; shell patterns."""
 
 
 class EthtoolSection(SourceSection, frozen=True):

@@ -77,6 +77,8 @@ def _state(known: Known, port: RdmaPort) -> Check:
     if port.state == RDMA_ACTIVE:
         return _check(what, "passed", where, "active", "active")
     far = "" if port.physical_state is None else f"physical state: {word_of(RDMA_PHYSICAL_STATES, port.physical_state)}"
+    if port.link_layer == "Ethernet":
+        far = ""  # it is "disabled" of every RoCE port without a link
     required = "active" if port.expected == 1 else ""
     check = _check(what, "notice", where, word_of(RDMA_STATES, port.state), required, detail=far)
     return _judged(known, port, check, "rdma_port_state")

@@ -20,6 +20,7 @@ from commwatch.node.inventory_state import (
     accept_ports,
     expected_ports,
     expected_speed,
+    follow_ports,
     observe_ports,
     ports_up,
     stable_ports,
@@ -146,6 +147,7 @@ class Inventory:
                 self.state.ports, seen.ports, "interface", elapsed, self._learn_after, is_missed=False
             )
         if seen.rdma_ports is not None:
+            self.learned += follow_ports(self.state, seen.rdma_ports)
             learned += observe_ports(
                 self.state.rdma_ports, seen.rdma_ports, "RDMA port", elapsed, self._learn_after, is_missed=True
             )

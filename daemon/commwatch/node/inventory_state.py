@@ -134,7 +134,10 @@ class InventoryState(msgspec.Struct):
     ports: dict[str, Learned] = msgspec.field(default_factory=dict)
     """Speeds of network interfaces by name, bytes per second, 0 where it was never read."""
     rdma_ports: dict[str, Learned] = msgspec.field(default_factory=dict)
-    """Speeds of RDMA ports by device and port (``mlx5_0:1``), likewise."""
+    """Speeds of RDMA ports by device and port (``mlx5_0:1``), likewise. The device of one whose name another adapter
+    has now is its PCI address."""
+    rdma_addresses: dict[str, str] = msgspec.field(default_factory=dict)
+    """PCI address of the adapter of each RDMA port."""
     is_accepted: bool = False
     """Whether an operator has checked and accepted the present parts."""
     accepted: dict[str, Count] = msgspec.field(default_factory=dict)
@@ -144,6 +147,7 @@ class InventoryState(msgspec.Struct):
 
     def __post_init__(self) -> None:
         check_labels((self.boot, *self.gpus, *self.ports, *self.rdma_ports))
+        check_labels((*self.rdma_addresses, *self.rdma_addresses.values()))
         here = (gpu.pci_bus_id for gpu in self.gpus.values() if not gpu.is_replaced)
         check_unique(filter(None, here), "the slot of a GPU")
 
@@ -236,6 +240,41 @@ def observe_ports(
         if record == Learned():
             del records[name]
     return learned
+
+
+def follow_ports(state: InventoryState, seen: Mapping[str, SeenPort]) -> bool:
+    """Name what is known of RDMA ports as their adapters are named now; returns whether a name or address has changed.
+
+    The kernel gives each device that comes the lowest free number, so that names move at a boot where an adapter is
+    gone. A port at an address that is new here keeps its name: the firmware may number the buses anew.
+    """
+    before = state.rdma_addresses
+    now = {name: port.address for name, port in seen.items() if port.address}
+    name_at = {_place(name, address): name for name, address in now.items()}
+    if len(name_at) < len(now):
+        return False  # several devices on one function, which their addresses do not tell apart
+    places = {name: _place(name, address) for name, address in before.items()}
+    known = set(places.values())
+
+    def named(name: str) -> str:
+        place = places.get(name)
+        if place is None:
+            return name
+        is_of_another = name in now and _place(name, now[name]) in known
+        return name_at.get(place, place if is_of_another else name)
+
+    state.rdma_ports = {named(name): record for name, record in state.rdma_ports.items()}
+    state.rdma_addresses = {named(name): address for name, address in before.items()} | now
+    state.accepted = {
+        f"{named(name)} {aspect}": less
+        for (name, _, aspect), less in ((part.rpartition(" "), less) for part, less in state.accepted.items())
+    }
+    return state.rdma_addresses != before
+
+
+def _place(name: str, address: str) -> str:
+    """The key of a port by the address of its adapter: ``0000:18:00.0:1``."""
+    return f"{address}:{name.rpartition(':')[2]}"
 
 
 def accept_ports(records: dict[str, Learned], seen: Mapping[str, SeenPort], what: str) -> list[str]:

@@ -20,7 +20,7 @@ from commwatch.node.tracker import Tracker
 from commwatch.state.records import Count, Timestamp, check_labels, check_unique
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.snapshot import Block, Series, Value
-from commwatch_exporters.state_words import NVLINK_UP, RDMA_ACTIVE
+from commwatch_exporters.state_words import NVLINK_UP, RDMA_ACTIVE, RDMA_DISABLED
 
 NVLINK_TOTALS: Final = "nvlink_flaps"
 PORT_TOTALS: Final = "rdma_port_flaps"
@@ -49,8 +49,6 @@ _COUNTERS: Final[Mapping[str, tuple[str, str]]] = {
 """By collector: the counter of flaps that the adapter or the kernel keeps itself, and what it is shown in."""
 _BMC_DRIVERS: Final = frozenset({"cdc_ether", "cdc_ncm", "cdc_subset", "rndis_host"})
 """Of interfaces on the USB bus: that of the BMC goes down with each restart of the BMC."""
-_PORT_OFF: Final = 3
-"""Physical state of an InfiniBand port that was switched off."""
 OFF_SECONDS: Final = 20.0
 """Within which all collectors have seen that an interface is switched off, or is on again."""
 
@@ -282,9 +280,8 @@ class LinkFlaps(Tracker):
     def _is_port_off(self, block: Block) -> bool:
         """Whether an RDMA port or its interface is switched off, by its block."""
         infos = list(block.labels("commwatch_rdma_port_info"))
-        # Of a RoCE port without a link the kernel says that it is disabled, whoever has done so.
         if any(labels[2] == "InfiniBand" for labels in infos):
-            return number_of(block, "commwatch_rdma_port_phys_state") == _PORT_OFF
+            return number_of(block, "commwatch_rdma_port_phys_state") == RDMA_DISABLED
         return any(self._was_off(labels[-1], block.time) for labels in infos)
 
     def _was_off(self, interface: str, now: float) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from commwatch.node.boards import gpus_on_boards
 from commwatch.node.capacity import nominal_nvlink_rate
 from commwatch_exporters.snapshot import Block, Snapshot
-from commwatch_exporters.state_words import NVLINK_UP, RDMA_ACTIVE
+from commwatch_exporters.state_words import NVLINK_UP, RDMA_ACTIVE, RDMA_DISABLED
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,8 @@ class SeenPort:
     equals."""
     is_sole: bool = True
     """Whether its card has no other RDMA port: of two on one card, one is often left without a cable."""
+    address: str = ""
+    """Of an RDMA port the PCI address of its adapter; empty where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +218,8 @@ def _ports(node: Snapshot) -> dict[str, SeenPort]:
 def _rdma_ports(node: Snapshot) -> dict[str, SeenPort]:
     speeds = dict(_samples(node, "commwatch_rdma_port_speed_bytes_per_second"))
     states = dict(_samples(node, "commwatch_rdma_port_state"))
-    switched_off = {labels for labels, state in _samples(node, "commwatch_rdma_port_phys_state") if state == 3}
+    physical = dict(_samples(node, "commwatch_rdma_port_phys_state"))
+    carriers = {labels[0] for labels, _ in _samples(node, "commwatch_ethernet_carrier")}
     found = [labels for labels, _ in _samples(node, "commwatch_rdma_port_info")]
     # A card with two ports is not one with a single port, though the model is the same.
     on_card = Counter(labels[7].rpartition(".")[0] for labels in found)
@@ -224,9 +227,11 @@ def _rdma_ports(node: Snapshot) -> dict[str, SeenPort]:
     for labels in found:
         state = states.get(labels[:2])
         is_up = None if state is None else state == RDMA_ACTIVE
-        link_layer, model, address = labels[2], labels[6], labels[7]
-        is_known = link_layer and model and address and labels[:2] not in switched_off
+        link_layer, model, address, interface = labels[2], labels[6], labels[7], labels[8]
+        # The interface of a RoCE port that is switched off has no carrier to read.
+        is_off = interface not in carriers if link_layer == "Ethernet" else physical.get(labels[:2]) == RDMA_DISABLED
+        is_known = link_layer and model and address and (is_up or not is_off)
         beside = on_card[address.rpartition(".")[0]] if address else 1
         equal_in = f"{model} {link_layer} {beside}" if is_known else ""
-        ports[":".join(labels[:2])] = SeenPort(is_up, speeds.get(labels[:2]), equal_in, is_sole=beside == 1)
+        ports[":".join(labels[:2])] = SeenPort(is_up, speeds.get(labels[:2]), equal_in, beside == 1, address)
     return ports

@@ -106,7 +106,7 @@ _COUNTER_ROWS: tuple[Metric, ...] = (
 )
 
 _HARDWARE_ROWS: tuple[Metric, ...] = (
-    _wrapping("out_of_sequence_total", "Packets that came out of order.", "out_of_sequence"),
+    _wrapping("out_of_sequence_total", "Packets that came out of order.", "out_of_sequence, oos_drop_count"),
     _wrapping("packet_sequence_errors_total", "Answers that reported a gap in the packets sent.",
               "packet_seq_err, seq_err_naks_rcvd").judged(
         sustained("rdma_retransmitting", "answers that reported a gap", "rdma_sequence_errors_per_second")),
@@ -123,8 +123,9 @@ _HARDWARE_ROWS: tuple[Metric, ...] = (
     _wrapping("implied_nak_sequence_errors_total", "Answers whose number showed lost packets.",
               "implied_nak_seq_err").judged(
         sustained("rdma_retransmitting", "answers that showed a gap", "rdma_sequence_errors_per_second")),
-    _wrapping("duplicate_requests_total", "Requests that came twice.", "duplicate_request"),
-    _wrapping("out_of_buffer_total", "Packets dropped for lack of receive buffers.", "out_of_buffer"),
+    _wrapping("duplicate_requests_total", "Requests that came twice.", "duplicate_request, dup_req"),
+    _wrapping("out_of_buffer_total", "Packets dropped for lack of receive buffers.",
+              "out_of_buffer, rx_out_of_buffer"),
     _wrapping("completion_errors_total",
               "Failed work requests by kernel name; flush errors also rise at a normal job end.",
               "req_*_error, resp_*_error", f"{PORT} kind"),
@@ -150,22 +151,16 @@ _HARDWARE_ROWS: tuple[Metric, ...] = (
     _wrapping("receive_atomic_requests_total", "Atomic operations received.", "rx_atomic_requests", opt_in=True),
     _wrapping("receive_dct_connects_total", "Dynamically connected transport connections received.",
               "rx_dct_connect", opt_in=True),
-    _event("congestion_receive_ce_packets_total", "Packets received with a congestion mark (optional counter).",
-           "cc_rx_ce_pkts"),
-    _event("congestion_receive_cnp_packets_total", "Congestion notifications received (optional counter).",
-           "cc_rx_cnp_pkts"),
-    _event("congestion_transmit_cnp_packets_total", "Congestion notifications sent (optional counter).",
-           "cc_tx_cnp_pkts"),
 )
 
 _VOLUME_ROWS: tuple[Metric, ...] = (
     counter("rdma_transmit_bytes_total", PORT, "Bytes sent (adapters without port counters).",
-            f"{_HARDWARE}/tx_bytes, rdma_tx_bytes", "bytes"),
+            f"{_HARDWARE}/tx_bytes", "bytes"),
     counter("rdma_receive_bytes_total", PORT, "Bytes received (adapters without port counters).",
-            f"{_HARDWARE}/rx_bytes, rdma_rx_bytes", "bytes"),
-    _event("transmit_packets_total", "Packets sent.", "tx_pkts, rdma_tx_packets"),
-    _event("receive_packets_total", "Packets received.", "rx_pkts, rdma_rx_packets"),
-    _event("receive_drops_total", "Packets received and dropped.", "rx_drops").judged(
+            f"{_HARDWARE}/rx_bytes", "bytes"),
+    _event("transmit_packets_total", "Packets sent.", "tx_pkts"),
+    _event("receive_packets_total", "Packets received.", "rx_pkts"),
+    _event("receive_drops_total", "Packets received and dropped.", "rx_drops, rx_roce_discards").judged(
         sustained("rdma_dropping", "packets received and dropped", "rdma_drops_per_minute", per_seconds=60.0)),
     counter("rdma_retransmitted_bytes_total", PORT, "Bytes resent.", f"{_HARDWARE}/retrans_bytes", "bytes"),
     _event("retransmitted_packets_total", "Packets resent.", "retrans_pkts"),

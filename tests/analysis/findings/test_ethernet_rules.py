@@ -74,9 +74,7 @@ def test_an_interface_below_its_own_speed_is_slow() -> None:
     assert not is_judged(match, facts_of({SPEED_EXPECTED: now[SPEED_EXPECTED]}))
 
 
-@in_one_pass(
-    "metric", ["receive_errors", "receive_crc_errors", "phy_crc_errors", "phy_symbol_errors", "phy_pcs_symbol_errors"]
-)
+@in_one_pass("metric", ["receive_crc_errors", "phy_crc_errors", "phy_symbol_errors", "phy_pcs_symbol_errors"])
 def test_damaged_packets_have_a_floor_that_grows_with_the_speed(metric: str) -> None:
     """A bit error ratio of 1e-12 makes 360 in an hour at 100 Gbit/s; where no speed is known there is no floor."""
     name = f"commwatch_ethernet_{metric}_total"
@@ -87,6 +85,13 @@ def test_damaged_packets_have_a_floor_that_grows_with_the_speed(metric: str) -> 
     assert rose("ethernet_errors", name, 361.0, HOUR, speed) == []
     assert rose("ethernet_errors", name, 361.0, HOUR - 1.0) == []
     assert len(rose("ethernet_errors", name, 361.0, HOUR - 1.0, {SPEED_EXPECTED: {NAME: 12.5e9}})) == 1
+
+
+def test_packets_that_are_longer_than_the_mtu_are_not_damaged() -> None:
+    """The kernel counts them as errors, and another cable would not help."""
+    name = "commwatch_ethernet_receive_errors_total"
+
+    assert rose("ethernet_errors", name, 361.0, HOUR - 1.0, {SPEED: {NAME: 12.5e9}}) == []
 
 
 def test_faults_of_the_cable_module_are_told_for_an_hour() -> None:

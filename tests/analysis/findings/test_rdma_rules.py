@@ -106,11 +106,22 @@ def reading(info: bool = False, success: float | None = 1.0, present: float | No
     return found if present is None else merged(found, {"commwatch_present": {("rdma_port",): present}})
 
 
-def test_a_roce_port_without_a_link_is_not_called_switched_off() -> None:
-    """The kernel says so of each, whoever took the link away."""
-    [match] = seen_by("rdma_port_down", facts_of(port(1, 3, layer="Ethernet")))
+@in_one_pass(
+    "interface, why",
+    [
+        ({"commwatch_ethernet_carrier": {("ens1np0",): 0.0}}, ""),
+        ({"commwatch_ethernet_carrier": {}}, "its interface ens1np0 is switched off"),
+        (None, ""),
+    ],
+)
+def test_a_roce_port_is_switched_off_where_its_interface_is(interface: Numbers | None, why: str) -> None:
+    """The kernel calls each without a link disabled, whoever took it away; an interface that is off has no carrier."""
+    info: Numbers = {"commwatch_ethernet_info": {("ens1np0", "0000:18:00.0", "mlx5_core", ""): 1.0}}
+    beside = {} if interface is None else merged(info, interface)
+    [match] = seen_by("rdma_port_down", facts_of(merged(port(1, 3, layer="Ethernet"), beside)))
 
-    assert match.detail == ""
+    assert match.detail == why
+    assert match.evidence == (Evidence("state", "down"),)
 
 
 @pytest.mark.parametrize("state", [2.0, 3.0])

@@ -14,8 +14,8 @@ from commwatch_exporters.node.model import Interface
 
 _STABLE = "the fastest that was stable here"
 
+# Not all that the kernel calls errors: it counts packets that are longer than the MTU among them.
 _ERRORS = {
-    Interface.receive_errors: "packets received with errors",
     Interface.receive_crc_errors: "packets received with a wrong checksum",
     Interface.phy_crc_errors: "packets with a wrong checksum at the port",
     Interface.phy_symbol_errors: "packets dropped for errors of the coding",

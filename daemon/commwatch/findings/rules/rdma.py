@@ -9,7 +9,7 @@ from commwatch.findings.facts import ALL_READ, Facts, all_read
 from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import port_of
 from commwatch.findings.rules.rule_set import FindingCode, Rule, RuleSet
-from commwatch_exporters.node.model import RdmaPort
+from commwatch_exporters.node.model import Interface, RdmaPort
 from commwatch_exporters.state_words import RDMA_ACTIVE, RDMA_LINK_UP, RDMA_PHYSICAL_STATES, RDMA_STATES, word_of
 
 _WAITS_FOR_SUBNET_MANAGER = frozenset({2, 3})
@@ -37,14 +37,18 @@ def down(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
         if state is None or state == RDMA_ACTIVE:
             continue
         evidence = [Evidence("state", word_of(RDMA_STATES, state))]
-        why = ""
-        if physical is not None:
+        # Of a RoCE port without a link the kernel says that it is disabled, whoever has done so.
+        if physical is not None and port.link_layer != "Ethernet":
             evidence.append(Evidence("physical state", word_of(RDMA_PHYSICAL_STATES, physical)))
-            # Of a RoCE port without a link the kernel says that it is disabled, whoever has done so.
-            why = "" if port.link_layer == "Ethernet" else _WHY.get(int(physical), "")
-            if is_not_set_up(port):
-                why = _NOT_SET_UP
-        yield Match("rdma_port_down", port_of(port), tuple(evidence), why)
+        yield Match("rdma_port_down", port_of(port), tuple(evidence), _why_down(port))
+
+
+def _why_down(port: RdmaPort) -> str:
+    if port.link_layer == "Ethernet":
+        interface = port.network_interface
+        is_off = interface.info == 1 and interface.carrier is None
+        return f"its interface {interface.name} is switched off" if is_off else ""
+    return _NOT_SET_UP if is_not_set_up(port) else _WHY.get(int(port.physical_state or 0), "")
 
 
 def is_not_set_up(port: RdmaPort) -> bool:
@@ -132,7 +136,7 @@ RDMA_PORTS = RuleSet(
             meaning="The link of an InfiniBand port is up, and the port has been initialising or armed for 2 min. No "
             "job can use it.",
             next_step="See whether a subnet manager runs in this fabric (sminfo), and whether it knows the port. Not "
-            "used: switch the port off.",
+            "used by jobs: sources.rdma.exclude.",
             alert="CommwatchRdmaPortNotSetUp",
             opens_after=_NOT_SET_UP_FOR,
         ),
@@ -177,7 +181,7 @@ RDMA_PORTS = RuleSet(
             down,
             ("rdma_port_down",),
             reads=(RdmaPort.expected, RdmaPort.state),
-            details=(RdmaPort.physical_state, RdmaPort.info),
+            details=(RdmaPort.physical_state, RdmaPort.info, Interface.info, Interface.carrier),
         ),
         Rule(
             not_set_up,

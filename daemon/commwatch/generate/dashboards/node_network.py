@@ -90,7 +90,7 @@ PORTS = PanelRow("RDMA and Ethernet", (
               Column("receives", "max by (device) (commwatch_ethernet_receive_utilization_ratio{@node@})",
                      unit="percentunit", scale=high_is_bad("port_at_limit_ratio", "info", "CommwatchPortAtLimit")),
               Column("errors",
-                     "max by (device) (round(increase(commwatch_ethernet_receive_errors_total{@node@}[1h])))"),
+                     "max by (device) (round(increase(commwatch_ethernet_receive_crc_errors_total{@node@}[1h])))"),
               Column("errors allowed", "max by (device) (interface:commwatch_ethernet_errors_allowed:count1h{@node@})"),
               Column("drops", "max by (device) (round(increase(commwatch_ethernet_receive_drops_total{@node@}[1h])))"),
               Column("", "max by (device, driver, master) (commwatch_ethernet_info{@node@})"),

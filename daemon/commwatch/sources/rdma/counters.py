@@ -105,18 +105,7 @@ HARDWARE_COUNTERS: Final = (
     _hardware("rx_atomic_requests", "receive_atomic_requests"),
     _hardware("rx_dct_connect", "receive_dct_connects"),
 )
-"""Those of mlx5."""
-
-OPTIONAL_COUNTERS: Final = (
-    _vendor("cc_rx_ce_pkts", "congestion_receive_ce_packets"),
-    _vendor("cc_rx_cnp_pkts", "congestion_receive_cnp_packets"),
-    _vendor("cc_tx_cnp_pkts", "congestion_transmit_cnp_packets"),
-    _vendor("rdma_tx_bytes", "transmit_bytes"),
-    _vendor("rdma_rx_bytes", "receive_bytes"),
-    _vendor("rdma_tx_packets", "transmit_packets"),
-    _vendor("rdma_rx_packets", "receive_packets"),
-)
-"""Those of mlx5 that are off until the ``rdma`` tool switches them on."""
+"""Those of mlx5. Its optional counters, which the ``rdma`` tool switches on, have no files."""
 
 VENDOR_COUNTERS: Final = (
     # EFA, and for the first four bnxt_re.
@@ -136,11 +125,15 @@ VENDOR_COUNTERS: Final = (
     _vendor("rdma_read_resp_bytes", "read_response_bytes"),
     _vendor("rdma_write_bytes", "write_bytes"),
     _vendor("rdma_write_recv_bytes", "write_receive_bytes"),
-    # bnxt_re, where a counter means what one of mlx5 does.
+    # bnxt_re, where a counter means what one of mlx5 or EFA does.
     _vendor("to_retransmits", "ack_timeouts"),
     _vendor("seq_err_naks_rcvd", "packet_sequence_errors"),
     _vendor("rnr_naks_rcvd", "rnr_retries"),
     _vendor("max_retry_exceeded", "retries_exceeded", "transport"),
+    _vendor("oos_drop_count", "out_of_sequence"),
+    _vendor("dup_req", "duplicate_requests"),
+    _vendor("rx_out_of_buffer", "out_of_buffer"),
+    _vendor("rx_roce_discards", "receive_drops"),
     _vendor("rx_ecn_marked_pkts", "ecn_marked"),
     _vendor("tx_cnp_pkts", "cnp_sent"),
     _vendor("rx_cnp_pkts", "cnp_handled"),
@@ -151,5 +144,5 @@ VENDOR_COUNTERS: Final = (
     _vendor("cnpIgnored", "cnp_ignored"),
 )
 
-COUNTERS: Final = (*PORT_COUNTERS, *HARDWARE_COUNTERS, *OPTIONAL_COUNTERS, *VENDOR_COUNTERS)
+COUNTERS: Final = (*PORT_COUNTERS, *HARDWARE_COUNTERS, *VENDOR_COUNTERS)
 """Order of precedence of files that would give the same series: the first that exists is read."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from itertools import product
 from typing import NamedTuple
 
 from commwatch.sources import files
@@ -38,11 +40,13 @@ def names_in(folder: str) -> frozenset[str]:
         return frozenset()
 
 
-def places(root: str) -> Mapping[str, Place]:
-    """The ports that are here now, by key; virtual functions and subfunctions are left out where their adapter is here.
+def places(root: str, exclude: Sequence[str] = ()) -> Mapping[str, Place]:
+    """The ports that are here now, by key; virtual functions and subfunctions are left out where their adapter is here,
+    and ports that carry no RDMA.
 
     Args:
         root: ``/sys/class/infiniband``.
+        exclude: devices to leave out, by name or PCI address; shell patterns.
 
     Raises:
         OSError: the directory cannot be read.
@@ -50,13 +54,27 @@ def places(root: str) -> Mapping[str, Place]:
     found = {}
     for name in sorted(os.listdir(root)):
         home = f"{root}/{name}"
-        if files.is_part_of_adapter(f"{home}/device"):
+        names = (name, os.path.basename(os.path.realpath(f"{home}/device")))
+        if files.is_part_of_adapter(f"{home}/device") or any(fnmatchcase(*one) for one in product(names, exclude)):
             continue
         ports = sorted(filter(str.isdecimal, names_in(f"{home}/ports")), key=int)
         for port in ports:
             place = Place(files.label_of(name), port, home, len(ports) == 1)
-            found[place.key] = place
+            if not _is_for_packets(place):
+                found[place.key] = place
     return found
+
+
+def _is_for_packets(place: Place) -> bool:
+    """Whether a port carries Ethernet packets alone: its GID table has no place for an address.
+
+    So are the ports of an mlx5 adapter in switchdev mode, its own and one for each function that it could have, and of
+    one without RoCE.
+    """
+    try:
+        return not os.listdir(f"{place.path}/gids")
+    except OSError:
+        return False
 
 
 def bound_to(root: str) -> dict[str, str]:

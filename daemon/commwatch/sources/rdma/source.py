@@ -64,14 +64,22 @@ class RdmaSource(Source):
     alone are left alone.
 
     Args:
+        exclude: see ``RdmaSection``.
         opt_in: metrics to read of those that are left out otherwise.
         clock: monotonic seconds.
     """
 
     collectors = ("rdma",)
 
-    def __init__(self, sysfs: Path, opt_in: Iterable[str] = (), clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        sysfs: Path,
+        exclude: Sequence[str] = (),
+        opt_in: Iterable[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         super().__init__()
+        self._exclude = exclude
         self._root = str(sysfs / "class" / "infiniband")
         self._opt_in = frozenset(opt_in)
         self._clock = clock
@@ -144,7 +152,7 @@ class RdmaSource(Source):
             bound = bound_to(self._root)
             if bound == self._bound and now - self._listed_at < LIST_PORTS_SECONDS:
                 return
-            found = places(self._root)
+            found = places(self._root, self._exclude)
         except OSError as error:
             raise SourceUnavailable(files.reason_of(error), f"{self._root}: {error.strerror}") from error
         before, self._bound, self._listed_at = self._bound or {}, bound, now
@@ -169,4 +177,4 @@ def _states(supported: Sequence[frozenset[str]]) -> dict[Series, int]:
 
 
 def make_source(origin: Origin) -> RdmaSource:
-    return RdmaSource(origin.sysfs, origin.opt_in, origin.monotonic)
+    return RdmaSource(origin.sysfs, origin.settings.rdma.exclude, origin.opt_in, origin.monotonic)
