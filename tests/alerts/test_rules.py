@@ -114,7 +114,7 @@ EVENT_TICKETS = {
 
 _NEW_SERIES = re.compile(
     r"(commwatch_\w+_total)\{[^}]*\} > 0\s+and on \([\w, ]+\)\s+\(\s*count_over_time\(\1\{[^}]*\}\[\w+\]\)"
-    r"\s+< on \(cluster, job, instance\) group_left \(\)\s+count_over_time\(commwatch_simulated\{[^}]*\}\[\w+\]\)\s*\)"
+    r"\s+< ignoring \([\w, ]+\) group_left \(\)\s+count_over_time\(commwatch_simulated\{[^}]*\}\[\w+\]\)\s*\)"
     r"\s+unless last_over_time\(\1\{[^}]*\}\[6h\] offset \w+\)"
 )
 """A counter that was not there before its first event: it has fewer samples than the daemon, and was not known."""
