@@ -88,6 +88,7 @@ def test_the_pods_of_the_cron_job_find_each_other() -> None:
     assert objects["PriorityClass"]["metadata"]["name"] == pod["priorityClassName"]
     assert (objects["PriorityClass"]["preemptionPolicy"], objects["PriorityClass"]["value"]) == ("Never", -1000)
     assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pod["volumes"]}
+    assert "/dev/shm" in {one["mountPath"] for one in container["volumeMounts"]}
     assert container["command"][0] == "commwatch"
     build_parser().parse_args(container["command"][1:])
 
