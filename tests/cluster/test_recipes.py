@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from configparser import ConfigParser
@@ -54,6 +55,23 @@ def test_a_script_makes_its_key_or_asks_for_it(script: Path) -> None:
     assert "COMMWATCH_CLUSTER_KEY=$(openssl rand -hex 32)" in text or "${COMMWATCH_CLUSTER_KEY:?" in text
     for verb in re.findall(r"commwatch cluster (check|probe)\b", text):
         build_parser().parse_args(["cluster", verb])
+
+
+def test_the_timer_starts_no_node_that_is_powered_down(tmp_path: Path) -> None:
+    """Slurm would do so for each node that a run asks for."""
+    for name, does in {
+        "sinfo": r"printf '%s\n' 'a idle' 'b idle~' 'c idle' 'c idle' 'd idle#'",
+        "srun": 'echo "$@"',
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n", encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+
+    done = subprocess.run(
+        [FOLDER / "commwatch-cluster-probe-idle"],
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}, capture_output=True, text=True,
+    )  # fmt: skip
+
+    assert "--nodes=2 --nodelist=a,c " in done.stdout
 
 
 def test_the_timer_starts_the_service() -> None:
