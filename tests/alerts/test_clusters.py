@@ -15,12 +15,15 @@ from support.promtool_cases import needed_groups, promtool, shipped_groups, writ
 CASES = asset("alerts/tests")
 CLUSTERS = ("a", "b")
 OF_EACH_SHAPE = (
+    "GpuBelowProduct",
     "GpuSlowedDown",
+    "JobHeldUp",
     "NcclErrors",
     "NvlinkBelowSiblings",
     "NvlinkP2pRefused",
     "PcieFatal",
     "RdmaPortMissing",
+    "TextfileStale",
 )
 """Alerts whose expressions join and count series in the ways that rules do; those of the fleet are below."""
 WITH_JOINS = (
