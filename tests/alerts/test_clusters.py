@@ -15,14 +15,29 @@ from support.promtool_cases import needed_groups, promtool, shipped_groups, writ
 CASES = asset("alerts/tests")
 CLUSTERS = ("a", "b")
 OF_EACH_SHAPE = (
+    "GpuBelowProduct",
     "GpuSlowedDown",
+    "JobHeldUp",
     "NcclErrors",
     "NvlinkBelowSiblings",
     "NvlinkP2pRefused",
     "PcieFatal",
     "RdmaPortMissing",
+    "TextfileStale",
 )
 """Alerts whose expressions join and count series in the ways that rules do; those of the fleet are below."""
+WITH_JOINS = (
+    *OF_EACH_SHAPE,
+    "NvlinkBitErrors",
+    "PcieCorrected",
+    "PcieReplays",
+    "ProbeBandwidthBelowPeers",
+    "ProbeBandwidthLow",
+    "ProbeLatencyAbovePeers",
+    "RuleFailing",
+    "WorkerRestarting",
+)
+"""Those whose expressions match many series to one."""
 
 WITHOUT_CLUSTER = {"on (job, digest)", "by (job)"}
 """The rules are rendered once for all clusters, so that their digest belongs to none; and a job without any target."""
@@ -82,6 +97,35 @@ def test_nodes_of_one_name_in_two_clusters_are_two_nodes(tmp_path: Path) -> None
     result = promtool("test", "rules", *files)
 
     assert result.returncode == 0, result.stdout
+
+
+def _beside_a_node_scraped_twice(test: dict[str, Any]) -> dict[str, Any]:
+    """The same test beside a node with the series of the others, each in two racks."""
+    series = {
+        re.sub(r'instance="[^"]*"', 'instance="twice"', one["series"]): one["values"]
+        for one in test["input_series"]
+        if "instance=" in one["series"]
+    }
+    twice = [
+        {"series": name.replace("{", f'{{rack="{rack}", ', 1), "values": values}
+        for name, values in series.items()
+        for rack in ("r1", "r2")
+    ]
+    return {**test, "input_series": [*test["input_series"], *twice]}
+
+
+@pytest.mark.prometheus
+def test_a_node_scraped_twice_fails_no_rule(tmp_path: Path) -> None:
+    """Nor does a target whose labels change: old and new series overlap for as long as a rule looks back."""
+    files = [write_cases(CASES / f"Commwatch{name}.yaml", tmp_path) for name in WITH_JOINS]
+    for file in files:
+        document = json.loads(file.read_text())
+        document["tests"] = [_beside_a_node_scraped_twice(test) for test in document["tests"]]
+        file.write_text(json.dumps(document))
+
+    failed = [line for line in promtool("test", "rules", *files).stdout.splitlines() if "many-to-many" in line]
+
+    assert not failed
 
 
 @pytest.mark.prometheus

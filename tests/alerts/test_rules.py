@@ -114,7 +114,7 @@ EVENT_TICKETS = {
 
 _NEW_SERIES = re.compile(
     r"(commwatch_\w+_total)\{[^}]*\} > 0\s+and on \([\w, ]+\)\s+\(\s*count_over_time\(\1\{[^}]*\}\[\w+\]\)"
-    r"\s+< on \(cluster, job, instance\) group_left \(\)\s+count_over_time\(commwatch_simulated\{[^}]*\}\[\w+\]\)\s*\)"
+    r"\s+< ignoring \([\w, ]+\) group_left \(\)\s+count_over_time\(commwatch_simulated\{[^}]*\}\[\w+\]\)\s*\)"
     r"\s+unless last_over_time\(\1\{[^}]*\}\[6h\] offset \w+\)"
 )
 """A counter that was not there before its first event: it has fewer samples than the daemon, and was not known."""
@@ -132,12 +132,28 @@ def test_an_outdated_rule_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["rules", "--output", str(tmp_path)]) == 0
     (tmp_path / "node.yaml").write_text("groups: []\n", encoding="utf-8")
     (tmp_path / "probe.yaml").unlink()
-    (tmp_path / "old.yaml").write_text("groups: []\n", encoding="utf-8")
+    (tmp_path / "old.yaml").write_text((tmp_path / "gpu.yaml").read_text("utf-8"), encoding="utf-8")
 
     assert main(["rules", "--check", "--output", str(tmp_path)]) == 1
 
     named = re.findall(r"(\w+\.yaml) is not current", capsys.readouterr().err)
     assert named == ["node.yaml", "old.yaml", "probe.yaml"]
+
+
+def test_rules_of_others_in_the_folder_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Only files of this command are replaced and removed; one of others with the name of ours is an error."""
+    others = {name: tmp_path / name for name in ("site.yaml", "gpu.yaml")}
+    others["site.yaml"].write_text("groups: []\n", encoding="utf-8")
+    (tmp_path / "old.yaml").write_text("# Rendered by `commwatch rules` of an older version\n", encoding="utf-8")
+
+    assert main(["rules", "--output", str(tmp_path)]) == 0
+    assert others["site.yaml"].read_text(encoding="utf-8") == "groups: []\n"
+    assert not (tmp_path / "old.yaml").exists()
+
+    others["gpu.yaml"].write_text("groups: []\n", encoding="utf-8")
+    assert main(["rules", "--output", str(tmp_path)]) == 2
+    assert others["gpu.yaml"].read_text(encoding="utf-8") == "groups: []\n"
+    assert "gpu.yaml is not from this command" in capsys.readouterr().err
 
 
 def test_own_thresholds_job_and_addresses_reach_the_rules(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from configparser import ConfigParser
@@ -56,6 +57,23 @@ def test_a_script_makes_its_key_or_asks_for_it(script: Path) -> None:
         build_parser().parse_args(["cluster", verb])
 
 
+def test_the_timer_starts_no_node_that_is_powered_down(tmp_path: Path) -> None:
+    """Slurm would do so for each node that a run asks for."""
+    for name, does in {
+        "sinfo": r"printf '%s\n' 'a idle' 'b idle~' 'c idle' 'c idle' 'd idle#'",
+        "srun": 'echo "$@"',
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n", encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+
+    done = subprocess.run(
+        [FOLDER / "commwatch-cluster-probe-idle"],
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}, capture_output=True, text=True,
+    )  # fmt: skip
+
+    assert "--nodes=2 --nodelist=a,c " in done.stdout
+
+
 def test_the_timer_starts_the_service() -> None:
     """By the same name; what a run names is no failure of the unit."""
     service, timer = ConfigParser(strict=False), ConfigParser(strict=False)
@@ -88,6 +106,7 @@ def test_the_pods_of_the_cron_job_find_each_other() -> None:
     assert objects["PriorityClass"]["metadata"]["name"] == pod["priorityClassName"]
     assert (objects["PriorityClass"]["preemptionPolicy"], objects["PriorityClass"]["value"]) == ("Never", -1000)
     assert {one["name"] for one in container["volumeMounts"]} == {one["name"] for one in pod["volumes"]}
+    assert "/dev/shm" in {one["mountPath"] for one in container["volumeMounts"]}
     assert container["command"][0] == "commwatch"
     build_parser().parse_args(container["command"][1:])
 

@@ -74,5 +74,7 @@ def test_counters_are_shown_as_rates() -> None:
             if is_counter and name not in NEW_SERIES:
                 raw = re.search(rf"(?<!rate\()(?<!increase\()\b{name}\{{", expression)
                 assert raw is None, expression
+            if name in NEW_SERIES:
+                assert " unless " in expression, expression
         windows = set(re.findall(r"\brate\([^\[]*\[([^\]]*)\]", expression))
         assert windows <= {"$__rate_interval"}, expression

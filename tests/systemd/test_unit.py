@@ -111,6 +111,12 @@ def test_a_worker_inside_the_driver_is_never_killed() -> None:
     assert settings("OOMPolicy") == ["continue"]
 
 
+def test_no_service_of_the_driver_is_started() -> None:
+    """Starting one sets the persistence mode or the NVSwitches, also at each restart of the unit."""
+    assert settings("After") == ["nvidia-persistenced.service nvidia-fabricmanager.service"]
+    assert settings("Wants") == settings("Requires") == []
+
+
 def test_the_gpus_stay_visible() -> None:
     """GPUs, verbs and, for systemd, the kernel log are open; /proc keeps the driver's folder and others' processes."""
     assert settings("PrivateDevices") == ["no"]

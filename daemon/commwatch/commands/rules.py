@@ -35,7 +35,7 @@ from commwatch.errors import ExitCode, UsageError
     prints_json=False,
 )
 def run(args: argparse.Namespace, config: Config) -> int:
-    from commwatch.generate.alert_rules import one_document, prometheus_rule, render_all
+    from commwatch.generate.alert_rules import HEADER, one_document, prometheus_rule, render_all
 
     if args.check and args.output is None:
         raise UsageError("rules: --check needs --output")
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     except ValueError as error:
         raise UsageError(f"thresholds: {error}") from error
     if args.output is not None:
-        code = write_files(args.output, files, "*.yaml", check=args.check)
+        code = write_files(args.output, files, "*.yaml", HEADER, check=args.check)
     else:
         sys.stdout.write(one_document(files) if args.operator is None else prometheus_rule(files, args.operator))
         code = ExitCode.OK

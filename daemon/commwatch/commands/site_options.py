@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commwatch.commands.command import option
-from commwatch.errors import ExitCode
+from commwatch.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from commwatch.config.thresholds import Thresholds
@@ -45,21 +45,28 @@ def read_site(args: argparse.Namespace) -> tuple[Site, SiteFile, Thresholds]:
     return Site(**{key: value for key, value in words.items() if value}), own, thresholds
 
 
-def write_files(folder: Path, files: Mapping[str, str], pattern: str, *, check: bool) -> int:
-    """Make a folder hold exactly these files, or with ``check`` say which do not; returns the exit code.
+def write_files(folder: Path, files: Mapping[str, str], pattern: str, begins: str = "", *, check: bool) -> int:
+    """Make a folder hold exactly these files of ours, or with ``check`` say which do not; returns the exit code.
 
     Args:
         folder: what else is in it stays.
         files: texts by name.
         pattern: of the names of our files; one that is not among ``files`` is not current.
+        begins: with what their texts begin.
         check: write nothing.
+
+    Raises:
+        UsageError: a file of somebody else has the name of one of ours.
     """
-    present = {path.name: path.read_text(encoding="utf-8") for path in folder.glob(pattern)}
+    found = {path.name: path.read_text(encoding="utf-8", errors="replace") for path in folder.glob(pattern)}
+    present = {name: text for name, text in found.items() if text.startswith(begins)}
     wrong = sorted(name for name in files.keys() | present.keys() if files.get(name) != present.get(name))
     if check:
         for name in wrong:
             print(f"{folder / name} is not current", file=sys.stderr)
         return ExitCode.FOUND if wrong else ExitCode.OK
+    if foreign := sorted(files.keys() & found.keys() - present.keys()):
+        raise UsageError(f"{folder / foreign[0]} is not from this command: name a folder for its files alone")
     folder.mkdir(parents=True, exist_ok=True)
     for name in wrong:
         if name in files:

@@ -64,6 +64,8 @@ _ALSO_OPEN = (
     "{{ end }}{{ end }}{{ if gt (len .) 5 }} and {{ len (slice . 5) }} more{{ end }}.{{ end }}"
 )
 """The other pages and tickets of the node, the first five; they are sent on their own unless this one explains them."""
+HEADER = "# Rendered by `commwatch rules`"
+"""Each file of rules begins with it."""
 _ON_DUTY = "* on (cluster, job, instance) group_left (simulated) instance:commwatch_on_duty:info"
 """Hushes an alert in maintenance and hands on the label of simulated nodes."""
 
@@ -475,8 +477,7 @@ def render_all(
     thresholds: Thresholds, site: Site, changes: Mapping[str, AlertChange] | None = None, *, core: bool = False
 ) -> dict[str, str]:
     """All rule files by name, ``core`` without the extended set; ``changes`` are those of the site to single alerts."""
-    command = "commwatch rules"
-    header = f"# Rendered by `{command}` with the thresholds {thresholds.digest}; edit the template.\n"
+    header = f"{HEADER} with the thresholds {thresholds.digest}; edit the template.\n"
     keep_firing = format_duration(thresholds.critical_keep_firing_seconds)
     return {
         name: changed_rules(

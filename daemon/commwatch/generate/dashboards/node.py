@@ -140,7 +140,8 @@ _GPU_TABLE = Table(
         Column("power", "max by (gpu, pci_bus_id) (commwatch_gpu_power_watts{@gpu@})", unit="watt"),
         Column("asked for", "max by (gpu, pci_bus_id) (commwatch_gpu_recovery_action{@gpu@})", names=RECOVERY),
         Column("Xids within a day",
-               "sum by (gpu, pci_bus_id) (round(increase(commwatch_gpu_xid_events_total{@gpu@}[1d])))"),
+               new_events("commwatch_gpu_xid_events_total", "@gpu@", "gpu, pci_bus_id", "1d")
+               + " or 0 * max by (gpu, pci_bus_id) (commwatch_gpu_xid_events_total{@gpu@})"),
         Column("", "max by (gpu, pci_bus_id, name, uuid, serial) (commwatch_gpu_info{@gpu@})"),
     ),
     links={"gpu": GPU_LINK},

@@ -176,16 +176,16 @@ def zero_with_rules(expression: str) -> str:
     return f'{expression} or 0 * max(job:commwatch_rules:info{{job=~"$job"}})'
 
 
-def new_events(counter: str, matchers: str, labels: str) -> str:
-    """Events within an hour of a counter whose series begin with their first event, which an increase misses.
+def new_events(counter: str, matchers: str, labels: str, window: str = "1h") -> str:
+    """Events within a window of a counter whose series begin with their first event, which an increase misses.
 
-    That first one counts where the node was seen an hour before: what a node brings along is not new.
+    That first one counts where the node was seen before the window: what a node brings along is not new.
     """
     series = f"{counter}{{{matchers}}}"
     return (
-        f"sum by ({labels}) (round(increase({series}[1h])) > 0"
-        f" or (({series} unless {series} offset 1h)"
-        f" and on (cluster, job, instance) commwatch_simulated{{@node@}} offset 1h) > 0)"
+        f"sum by ({labels}) (round(increase({series}[{window}])) > 0"
+        f" or (({series} unless {series} offset {window})"
+        f" and on (cluster, job, instance) commwatch_simulated{{@node@}} offset {window}) > 0)"
     )
 
 
