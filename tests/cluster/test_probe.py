@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -32,7 +32,7 @@ from commwatch.commands.cluster_scan import scan_lines
 from commwatch.config.settings import Config, Paths, Simulation
 from commwatch.jobs.settings.facts import RdmaPort
 from commwatch.node.gpus_now import ProbeGpu
-from commwatch.node.topology.model import Topology
+from commwatch.node.topology.model import Gpu, Nic, PciDevice, PcieLink, PciRole, Topology
 from commwatch.probes.cycle.environment import rank_environment
 from commwatch.probes.cycle.lock import ProbeLock
 from commwatch.probes.plan import Deadlines, Measured, NcclNotes, StepOutcome
@@ -293,6 +293,56 @@ def test_with_nccl_each_adapter_is_a_rail_with_a_gpu_of_its_own() -> None:
         ("mlx5_0", "eth0", "GPU-0"), ("mlx5_1", "eth0", "GPU-1"),
     ]  # fmt: skip
     assert rails[0].offer == RailOffer(name="mlx5_0", address="10.0.0.1", rate=50e9, link_layer="InfiniBand")
+
+
+def tree(switch_of_gpu: Sequence[int], switch_of_adapter: Mapping[int, int]) -> Topology:
+    """Eight GPUs and twelve adapters below PCIe switches; the other adapters are at root ports of their own."""
+    devices: dict[str, PciDevice] = {}
+
+    def bridge(address: str, role: PciRole, parent: str) -> str:
+        devices[address] = PciDevice(address, role, parent, 0, "", PcieLink())
+        return address
+
+    def below(switch: int | None, address: str, role: PciRole) -> str:
+        root = bridge(f"root of {address if switch is None else switch}", "root_port", f"pci{switch or address}")
+        if switch is not None:
+            root = bridge(f"switch {switch}", "switch_upstream", root)
+        return bridge(address, role, bridge(f"port of {address}", "switch_downstream", root))
+
+    gpus = (Gpu(below(switch_of_gpu[one.index], one.pci_bus_id, "gpu"), one.index) for one in EIGHT_GPUS)
+    nics = (Nic(below(switch_of_adapter.get(one), f"nic {one}", "nic"), one, (f"mlx5_{one}",), ()) for one in range(12))
+    return Topology(tuple(gpus), tuple(nics), devices=devices)
+
+
+EIGHT_GPUS = [ProbeGpu(index, f"GPU-{index}", f"0000:{index}1:00.0", "H100") for index in range(8)]
+BOARDS = {
+    # Storage and management are mlx5_4, 5, 10 and 11 (rapidsai/ucx-py issue 749).
+    "DGX A100": tree((0, 0, 1, 1, 2, 2, 3, 3), {0: 0, 1: 0, 2: 1, 3: 1, 6: 2, 7: 2, 8: 3, 9: 3}),
+    # Storage and management are mlx5_1, 2, 7 and 8 (DGX H100 user guide, table 6).
+    "DGX H100": tree(range(8), {0: 0, 3: 1, 4: 2, 5: 3, 6: 4, 9: 5, 10: 6, 11: 7}),
+}
+
+
+@in_one_pass(
+    "board, active, gpu_of",
+    [
+        ("DGX A100", range(12), {0: 0, 1: 1, 2: 2, 3: 3, 6: 4, 7: 5, 8: 6, 9: 7}),
+        ("DGX H100", range(12), {0: 0, 3: 1, 4: 2, 5: 3, 6: 4, 9: 5, 10: 6, 11: 7}),
+        # Two ports for storage are up, and the cable of one GPU is out.
+        ("DGX H100", (0, 1, 3, 4, 6, 7, 9, 10, 11), {0: 0, 3: 1, 4: 2, 6: 4, 9: 5, 10: 6, 11: 7}),
+    ],
+)
+def test_adapters_for_storage_and_management_are_no_rails(
+    board: str, active: Iterable[int], gpu_of: dict[int, int]
+) -> None:
+    """The rails are the adapters nearest to the GPUs, in the order of their names; each has the GPU beside it."""
+    names = sorted(f"mlx5_{number}" for number in active)
+    adapters = {name: RdmaPort(name, 1, True, "InfiniBand", 200.0) for name in names}
+
+    rails = rails_of(NETWORK._replace(adapters=adapters), "nccl", (), EIGHT_GPUS, BOARDS[board])
+
+    wanted = {f"mlx5_{adapter}": f"GPU-{gpu}" for adapter, gpu in gpu_of.items()}
+    assert [(one.adapter, one.gpu) for one in rails] == sorted(wanted.items())
 
 
 def result_of(end: int, transports: dict[str, int]) -> Measured:
