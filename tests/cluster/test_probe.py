@@ -19,10 +19,10 @@ from commwatch.cluster.environment import BrokenRun, Place
 from commwatch.cluster.locate import locate
 from commwatch.cluster.member import Progress, Run
 from commwatch.cluster.messages import Choice, Interface, RailOffer, RailReport, Verdict
-from commwatch.cluster.node_report import NodeReport
+from commwatch.cluster.node_report import NodeReport, skip_of
 from commwatch.cluster.probe_store import ProbedMember, ProbeResult, Wanted
 from commwatch.cluster.probing import Asked, Take, _report, probe
-from commwatch.cluster.rails import Network, chosen_backend, rails_of
+from commwatch.cluster.rails import Network, chosen_backend, gpus_out_of_reach, rails_of
 from commwatch.cluster.run_file import SCHEMA, Member
 from commwatch.cluster.run_file import Measured as RailMeasured
 from commwatch.cluster.run_file import Run as SavedRun
@@ -36,7 +36,7 @@ from commwatch.node.topology.model import Gpu, Nic, PciDevice, PcieLink, PciRole
 from commwatch.probes.cycle.environment import rank_environment
 from commwatch.probes.cycle.lock import ProbeLock
 from commwatch.probes.plan import Deadlines, Measured, NcclNotes, StepOutcome
-from commwatch.probes.rank_plan import Meeting
+from commwatch.probes.rank_plan import Backend, Meeting
 from commwatch.probes.workload import plan_between
 from support.daemon import environment
 from support.namespaces import Nodes
@@ -398,3 +398,23 @@ def test_without_gpus_the_interface_is_the_rail() -> None:
 def test_backend_is_what_was_asked_or_what_the_node_can(asked: str, simulated: bool, gpus: int, backend: str) -> None:
     """NCCL wants GPUs and torch."""
     assert chosen_backend(asked, simulated=simulated, gpus=gpus) == backend
+
+
+@in_one_pass(
+    "asked, backend, seen, on_bus, is_left_out",
+    [
+        ("auto", "tcp", 0, 8, True),
+        ("auto", "tcp", 0, 0, False),
+        ("tcp", "tcp", 0, 8, False),
+        ("auto", "tcp", 8, 8, False),  # torch is missing
+        ("auto", "nccl", 4, 8, False),
+    ],
+)
+def test_a_job_without_the_gpus_of_its_node_does_not_measure_the_interface_instead(
+    asked: str, backend: Backend, seen: int, on_bus: int, is_left_out: bool
+) -> None:
+    """As a step of Slurm whose job has the node for itself and asked for no GPU."""
+    why = gpus_out_of_reach(asked, backend, seen=seen, on_bus=on_bus)
+
+    assert bool(why) is is_left_out
+    assert not why or (skip_of(why) == "no_gpu_backend" and "--gpus-per-node=8" in why)

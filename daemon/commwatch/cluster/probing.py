@@ -35,7 +35,7 @@ from commwatch.cluster.member import (
 from commwatch.cluster.messages import Contact, Prober, RailReport, Ready, Turn, Void, word_of
 from commwatch.cluster.node_report import Ended, NodeReport
 from commwatch.cluster.probe_store import ProbeResult, Wanted, key_of_turn, serve_probe
-from commwatch.cluster.rails import Network, Rail, chosen_backend, rails_of, read_network
+from commwatch.cluster.rails import Network, Rail, chosen_backend, gpus_out_of_reach, rails_of, read_network
 from commwatch.cluster.run_file import block_of_slurm, leaf_of_slurm
 from commwatch.cluster.store import Store
 from commwatch.config.settings import Config
@@ -212,6 +212,9 @@ class Bench:
 
     async def why_busy(self, run: Run, asked: Asked, config: Config, lock: RunLock) -> str:
         """Why this node may not be probed now, by its own gate and its lock; empty: it may."""
+        on_bus = len(self._node.topology.gpus) if self._node.driver else 0
+        if why := gpus_out_of_reach(asked.backend, self._backend, seen=len(self._node.gpus), on_bus=on_bus):
+            return why
         own_job = any(one in run.variables for one in _IN_A_JOB)
         plan = self._plan(self._rails[0], self._meeting(self._rails[0], None))
         facts = await self._node.facts(plan, ignore_scheduler=asked.ignore_scheduler or own_job)

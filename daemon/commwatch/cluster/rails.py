@@ -77,6 +77,24 @@ def chosen_backend(asked: str, *, simulated: bool, gpus: int, python: str = "") 
     return "nccl" if gpus and not why_no_torch(python) else "tcp"
 
 
+def gpus_out_of_reach(asked: str, backend: Backend, *, seen: int, on_bus: int) -> str:
+    """Why a node that has GPUs is not measured without them; empty if it is not so.
+
+    A step of Slurm has no GPU that its job did not ask for, also if the job has the node for itself.
+
+    Args:
+        asked: by the operator, as of ``chosen_backend``.
+        seen: GPUs that the driver shows to this process.
+        on_bus: those that the PCI bus of the node has.
+    """
+    if asked != "auto" or backend != "tcp" or seen or not on_bus:
+        return ""
+    return (
+        f"no_gpu_backend: the driver shows none of the {on_bus} GPUs; a Slurm job asks for them "
+        f"(--gpus-per-node={on_bus}), --backend tcp measures without"
+    )
+
+
 def rails_of(
     network: Network, backend: Backend, names: Sequence[str], gpus: Sequence[ProbeGpu], topology: Topology
 ) -> tuple[Rail, ...]:
