@@ -16,7 +16,7 @@ import pytest
 from commwatch.__main__ import main
 from commwatch.cluster import store
 from commwatch.cluster.environment import BrokenRun, Place
-from commwatch.cluster.locate import locate
+from commwatch.cluster.locate import SLOW_SHARE, locate
 from commwatch.cluster.member import Progress, Run
 from commwatch.cluster.messages import Choice, Interface, RailOffer, RailReport, Verdict
 from commwatch.cluster.node_report import NodeReport, skip_of
@@ -364,7 +364,19 @@ def test_an_end_reports_its_clock_what_arrived_and_the_transport_of_its_rail(end
     """The one that most channels take, as NCCL's own log names it."""
     report = _report(end, result_of(end, {"NET/Socket": 3, "SHM": 1}))
 
-    assert report == RailReport(latency=1e-5, received=16 * 2**20, transport="NET/Socket")
+    assert report == RailReport(latency=1e-5, received=64 * 2**20, transport="NET/Socket")
+
+
+@in_one_pass("gbit", [200, 400, 800])
+def test_a_message_is_large_enough_for_the_rate_of_the_line(gbit: int) -> None:
+    """NCCL carries 95 % of it, and takes 30 µs to start a message between nodes: 22 µs by its own constants."""
+    meeting = Meeting(end=1, address="a", port=1, own_address="a", interface="eth0", key="")
+    plan = plan_between(meeting, backend="nccl", device="GPU-0", deadlines=LIMITS, timed_seconds=0.1)
+    line = gbit * 1e9 / 8
+
+    seconds = 30e-6 + plan.bandwidth_bytes / (0.95 * line)
+
+    assert plan.bandwidth_bytes / seconds > SLOW_SHARE * line
 
 
 def test_ranks_of_a_rail_are_pinned_to_it() -> None:
