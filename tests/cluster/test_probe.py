@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -35,6 +36,7 @@ from commwatch.node.gpus_now import ProbeGpu
 from commwatch.node.topology.model import Gpu, Nic, PciDevice, PcieLink, PciRole, Topology
 from commwatch.probes.cycle.environment import rank_environment
 from commwatch.probes.cycle.lock import ProbeLock
+from commwatch.probes.gate.hold import HoldFile
 from commwatch.probes.plan import Deadlines, Measured, NcclNotes, StepOutcome
 from commwatch.probes.rank_plan import Backend, Meeting
 from commwatch.probes.workload import plan_between
@@ -53,6 +55,7 @@ KEY = b"the key of this run"
 PORT = 29600 + os.getpid() % 4000
 ON_LOOPBACK = ("--members", "localhost,b", "--host", "127.0.0.1", "--interface", "lo", "--port", str(PORT))
 Output = pytest.CaptureFixture[str]
+NO_JOB: Mapping[str, str] = {}
 
 
 @pytest.fixture(scope="module")
@@ -134,11 +137,13 @@ def ranks_of(tmp_path: Path) -> list[int]:
     return found
 
 
-async def member(tmp_path: Path, rank: int, asked: Asked, preset: str = "", take: Take = print) -> ProbeResult | int:
+async def member(
+    tmp_path: Path, rank: int, asked: Asked, preset: str = "", take: Take = print, job: Mapping[str, str] = NO_JOB
+) -> ProbeResult | int:
     """One of two members on the loopback, in this process."""
     place = Place("slurm", rank, 2, "127.0.0.1", PORT, ("a", "b"))
-    topology = {"SLURM_TOPOLOGY_ADDR": f"spine.leaf0.gpu0{rank}"}
-    begun = Run(place, KEY, topology, interface="lo", deadlines=store.Deadlines(join=20.0))
+    variables = {"SLURM_TOPOLOGY_ADDR": f"spine.leaf0.gpu0{rank}", **job}
+    begun = Run(place, KEY, variables, interface="lo", deadlines=store.Deadlines(join=20.0))
     config = Config(paths=Paths(state=str(tmp_path / f"state{rank}")), simulation=Simulation(preset=preset))
     return await probe(begun, asked, config, Progress(lambda text: None), take)
 
@@ -250,6 +255,26 @@ def test_a_node_whose_probe_lock_is_taken_stays_out(tmp_path: Path) -> None:
     assert (result.exit_code, code) == (3, 3)
     assert any(line.startswith("busy: b: did not measure, as the node was not free; b: probe_running: ")
                for line in probe_lines(result))  # fmt: skip
+
+
+@pytest.mark.parametrize(("job", "code"), [({"SLURM_JOB_ID": "7"}, 0), (NO_JOB, 3)])
+def test_the_hold_of_its_own_prolog_keeps_no_node_out(tmp_path: Path, job: Mapping[str, str], code: int) -> None:
+    """The prolog of every job ends probes and lets none begin for 10 min; the run is that job."""
+
+    async def both() -> list[ProbeResult | int]:
+        asked = Asked(backend="simulated")
+        return await asyncio.gather(*(member(tmp_path, rank, asked, "h200x1", job=job) for rank in (0, 1)))
+
+    for rank in (0, 1):
+        folder = tmp_path / f"state{rank}/simulated-h200x1"
+        folder.mkdir(parents=True)
+        HoldFile(folder).hold(600.0, time.time())
+
+    result, second = asyncio.run(both())
+
+    assert isinstance(result, ProbeResult)
+    assert (result.exit_code, second) == (code, code), list(probe_lines(result))
+    assert any("yielded: the node is held" in line for line in probe_lines(result)) is (code == 3)
 
 
 @pytest.mark.parametrize(
