@@ -67,7 +67,7 @@ SHARING = ("NCCL_MULTI_RANK_GPU_ENABLE", "1")
 
 
 _ONE_RAIL = {
-    # The rank's data leave by the adapter of its rail alone, or not at all.
+    # The rank's data leave by the adapter of its rail alone, or by a socket where NCCL cannot use it.
     "NCCL_CROSS_NIC": "0",
     "NCCL_PXN_DISABLE": "1",
     "NCCL_NVLS_ENABLE": "0",
