@@ -107,7 +107,7 @@ def test_groups_of_a_file_replace_those_of_the_run(tmp_path: Path, capsys: Outpu
     assert capsys.readouterr().out.startswith("2 nodes, 1 measured pair, 2 leaves (file)\n")
 
 
-def test_sockets_beside_rdma_adapters_are_told_as_such(tmp_path: Path, capsys: Output) -> None:
+def test_sockets_beside_rdma_adapters_are_shown(tmp_path: Path, capsys: Output) -> None:
     """With what they carry."""
     socket = {
         "round": 1,
