@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
@@ -342,6 +343,28 @@ def test_a_rail_over_a_socket_beside_infiniband_is_named() -> None:
     assert said(more) == [("nic", "transport", ("a",), (1,), "both")]
     assert {one.reason for one in (*two.named, *more.named)} == {"NET/Socket"}
     assert locate(two_nodes([(0, 1e9, 1e9)])).named == (), "a network without InfiniBand is no fault"
+
+
+@pytest.mark.parametrize(
+    ("transport", "rates", "expected", "found", "reason"),
+    [
+        ("NET/Socket", (50e9,), None, "transport", "NET/Socket"),
+        ("NET/IB", (50e9,), None, "bandwidth", "expected"),
+        ("NET/Socket", (), 50e9, "bandwidth", "expected"),
+    ],
+)
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_sockets_that_all_pairs_take_beside_rdma_adapters_are_named(
+    nodes: int, transport: str, rates: tuple[float, ...], expected: float | None, found: str, reason: str
+) -> None:
+    """As in a pod without /dev/infiniband; not as a slow network."""
+    members = tuple(Member(f"gpu{place}", rates=rates) for place in range(nodes))
+    pairs = itertools.combinations(range(nodes), 2)
+    measured = tuple(Measured(1, first, second, 0, 4e9, 4e9, transport=transport) for first, second in pairs)
+
+    named = locate(Run(SCHEMA, members, measured, expected=expected)).named
+
+    assert [(one.fault, one.reason) for one in named] == [(found, reason)]
 
 
 def test_nodes_of_another_model_are_held_against_their_like() -> None:

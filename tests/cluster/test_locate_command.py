@@ -107,6 +107,27 @@ def test_groups_of_a_file_replace_those_of_the_run(tmp_path: Path, capsys: Outpu
     assert capsys.readouterr().out.startswith("2 nodes, 1 measured pair, 2 leaves (file)\n")
 
 
+def test_sockets_beside_rdma_adapters_are_shown(tmp_path: Path, capsys: Output) -> None:
+    """With what they carry."""
+    socket = {
+        "round": 1,
+        "first": 0,
+        "second": 1,
+        "rail": 0,
+        "forward": 5e9,
+        "backward": 5e9,
+        "transport": "NET/Socket",
+    }
+    members = [{"name": name, "rates": [50e9]} for name in ("gpu01", "gpu02")]
+
+    assert ended("locate", saved(tmp_path, members=members, measured=[socket])) == 1
+
+    assert (
+        "pair gpu01 and gpu02 on rail 0 goes over a socket (NET/Socket) and no RDMA adapter: "
+        "10 % of the expected bandwidth; 1 measurement\n"
+    ) in capsys.readouterr().out
+
+
 def test_fewer_than_two_nodes_is_exit_code_3(tmp_path: Path, capsys: Output) -> None:
     """Nothing was measured."""
     assert ended("locate", saved(tmp_path, measured=[])) == 3

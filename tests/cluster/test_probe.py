@@ -7,7 +7,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,13 +17,13 @@ import pytest
 from commwatch.__main__ import main
 from commwatch.cluster import store
 from commwatch.cluster.environment import BrokenRun, Place
-from commwatch.cluster.locate import locate
+from commwatch.cluster.locate import SLOW_SHARE, locate
 from commwatch.cluster.member import Progress, Run
 from commwatch.cluster.messages import Choice, Interface, RailOffer, RailReport, Verdict
-from commwatch.cluster.node_report import NodeReport
+from commwatch.cluster.node_report import NodeReport, skip_of
 from commwatch.cluster.probe_store import ProbedMember, ProbeResult, Wanted
 from commwatch.cluster.probing import Asked, Take, _report, probe
-from commwatch.cluster.rails import Network, chosen_backend, rails_of
+from commwatch.cluster.rails import Network, chosen_backend, gpus_out_of_reach, rails_of
 from commwatch.cluster.run_file import SCHEMA, Member
 from commwatch.cluster.run_file import Measured as RailMeasured
 from commwatch.cluster.run_file import Run as SavedRun
@@ -32,11 +33,12 @@ from commwatch.commands.cluster_scan import scan_lines
 from commwatch.config.settings import Config, Paths, Simulation
 from commwatch.jobs.settings.facts import RdmaPort
 from commwatch.node.gpus_now import ProbeGpu
-from commwatch.node.topology.model import Topology
+from commwatch.node.topology.model import Gpu, Nic, PciDevice, PcieLink, PciRole, Topology
 from commwatch.probes.cycle.environment import rank_environment
 from commwatch.probes.cycle.lock import ProbeLock
+from commwatch.probes.gate.hold import HoldFile
 from commwatch.probes.plan import Deadlines, Measured, NcclNotes, StepOutcome
-from commwatch.probes.rank_plan import Meeting
+from commwatch.probes.rank_plan import Backend, Meeting
 from commwatch.probes.workload import plan_between
 from support.daemon import environment
 from support.namespaces import Nodes
@@ -53,6 +55,7 @@ KEY = b"the key of this run"
 PORT = 29600 + os.getpid() % 4000
 ON_LOOPBACK = ("--members", "localhost,b", "--host", "127.0.0.1", "--interface", "lo", "--port", str(PORT))
 Output = pytest.CaptureFixture[str]
+NO_JOB: Mapping[str, str] = {}
 
 
 @pytest.fixture(scope="module")
@@ -134,11 +137,13 @@ def ranks_of(tmp_path: Path) -> list[int]:
     return found
 
 
-async def member(tmp_path: Path, rank: int, asked: Asked, preset: str = "", take: Take = print) -> ProbeResult | int:
+async def member(
+    tmp_path: Path, rank: int, asked: Asked, preset: str = "", take: Take = print, job: Mapping[str, str] = NO_JOB
+) -> ProbeResult | int:
     """One of two members on the loopback, in this process."""
     place = Place("slurm", rank, 2, "127.0.0.1", PORT, ("a", "b"))
-    topology = {"SLURM_TOPOLOGY_ADDR": f"spine.leaf0.gpu0{rank}"}
-    begun = Run(place, KEY, topology, interface="lo", deadlines=store.Deadlines(join=20.0))
+    variables = {"SLURM_TOPOLOGY_ADDR": f"spine.leaf0.gpu0{rank}", **job}
+    begun = Run(place, KEY, variables, interface="lo", deadlines=store.Deadlines(join=20.0))
     config = Config(paths=Paths(state=str(tmp_path / f"state{rank}")), simulation=Simulation(preset=preset))
     return await probe(begun, asked, config, Progress(lambda text: None), take)
 
@@ -252,6 +257,25 @@ def test_a_node_whose_probe_lock_is_taken_stays_out(tmp_path: Path) -> None:
                for line in probe_lines(result))  # fmt: skip
 
 
+@pytest.mark.parametrize(("job", "are_held"), [({"SLURM_JOB_ID": "7"}, False), (NO_JOB, True)])
+def test_the_hold_of_its_own_prolog_keeps_no_node_out(tmp_path: Path, job: Mapping[str, str], are_held: bool) -> None:
+    """The prolog of every job ends probes and lets none begin for 10 min; the run is that job."""
+
+    async def both() -> list[ProbeResult | int]:
+        asked = Asked(backend="simulated")
+        return await asyncio.gather(*(member(tmp_path, rank, asked, "h200x1", job=job) for rank in (0, 1)))
+
+    for rank in (0, 1):
+        folder = tmp_path / f"state{rank}/simulated-h200x1"
+        folder.mkdir(parents=True)
+        HoldFile(folder).hold(600.0, time.time())
+
+    result, _ = asyncio.run(both())
+
+    assert isinstance(result, ProbeResult)
+    assert [one.detail.startswith("yielded: the node is held") for one in result.members] == [are_held, are_held]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -295,6 +319,56 @@ def test_with_nccl_each_adapter_is_a_rail_with_a_gpu_of_its_own() -> None:
     assert rails[0].offer == RailOffer(name="mlx5_0", address="10.0.0.1", rate=50e9, link_layer="InfiniBand")
 
 
+def tree(switch_of_gpu: Sequence[int], switch_of_adapter: Mapping[int, int]) -> Topology:
+    """Eight GPUs and twelve adapters below PCIe switches; the other adapters are at root ports of their own."""
+    devices: dict[str, PciDevice] = {}
+
+    def bridge(address: str, role: PciRole, parent: str) -> str:
+        devices[address] = PciDevice(address, role, parent, 0, "", PcieLink())
+        return address
+
+    def below(switch: int | None, address: str, role: PciRole) -> str:
+        root = bridge(f"root of {address if switch is None else switch}", "root_port", f"pci{switch or address}")
+        if switch is not None:
+            root = bridge(f"switch {switch}", "switch_upstream", root)
+        return bridge(address, role, bridge(f"port of {address}", "switch_downstream", root))
+
+    gpus = (Gpu(below(switch_of_gpu[one.index], one.pci_bus_id, "gpu"), one.index) for one in EIGHT_GPUS)
+    nics = (Nic(below(switch_of_adapter.get(one), f"nic {one}", "nic"), one, (f"mlx5_{one}",), ()) for one in range(12))
+    return Topology(tuple(gpus), tuple(nics), devices=devices)
+
+
+EIGHT_GPUS = [ProbeGpu(index, f"GPU-{index}", f"0000:{index}1:00.0", "H100") for index in range(8)]
+BOARDS = {
+    # Storage and management are mlx5_4, 5, 10 and 11 (rapidsai/ucx-py issue 749).
+    "DGX A100": tree((0, 0, 1, 1, 2, 2, 3, 3), {0: 0, 1: 0, 2: 1, 3: 1, 6: 2, 7: 2, 8: 3, 9: 3}),
+    # Storage and management are mlx5_1, 2, 7 and 8 (DGX H100 user guide, table 6).
+    "DGX H100": tree(range(8), {0: 0, 3: 1, 4: 2, 5: 3, 6: 4, 9: 5, 10: 6, 11: 7}),
+}
+
+
+@in_one_pass(
+    "board, active, gpu_of",
+    [
+        ("DGX A100", range(12), {0: 0, 1: 1, 2: 2, 3: 3, 6: 4, 7: 5, 8: 6, 9: 7}),
+        ("DGX H100", range(12), {0: 0, 3: 1, 4: 2, 5: 3, 6: 4, 9: 5, 10: 6, 11: 7}),
+        # Two ports for storage are up, and the cable of one GPU is out.
+        ("DGX H100", (0, 1, 3, 4, 6, 7, 9, 10, 11), {0: 0, 3: 1, 4: 2, 6: 4, 9: 5, 10: 6, 11: 7}),
+    ],
+)
+def test_adapters_for_storage_and_management_are_no_rails(
+    board: str, active: Iterable[int], gpu_of: dict[int, int]
+) -> None:
+    """The rails are the adapters nearest to the GPUs, in the order of their names; each has the GPU beside it."""
+    names = sorted(f"mlx5_{number}" for number in active)
+    adapters = {name: RdmaPort(name, 1, True, "InfiniBand", 200.0) for name in names}
+
+    rails = rails_of(NETWORK._replace(adapters=adapters), "nccl", (), EIGHT_GPUS, BOARDS[board])
+
+    wanted = {f"mlx5_{adapter}": f"GPU-{gpu}" for adapter, gpu in gpu_of.items()}
+    assert [(one.adapter, one.gpu) for one in rails] == sorted(wanted.items())
+
+
 def result_of(end: int, transports: dict[str, int]) -> Measured:
     """A cycle of one end: 10 µs on the source's clock, 1 s for the bytes that arrive."""
     meeting = Meeting(end=1 if end else 0, address="10.0.0.1", port=1, own_address="10.0.0.1", interface="eth0", key="")
@@ -314,7 +388,19 @@ def test_an_end_reports_its_clock_what_arrived_and_the_transport_of_its_rail(end
     """The one that most channels take, as NCCL's own log names it."""
     report = _report(end, result_of(end, {"NET/Socket": 3, "SHM": 1}))
 
-    assert report == RailReport(latency=1e-5, received=16 * 2**20, transport="NET/Socket")
+    assert report == RailReport(latency=1e-5, received=64 * 2**20, transport="NET/Socket")
+
+
+@in_one_pass("gbit", [200, 400, 800])
+def test_a_message_is_large_enough_for_the_rate_of_the_line(gbit: int) -> None:
+    """NCCL carries 95 % of it, and takes 30 µs to start a message between nodes: 22 µs by its own constants."""
+    meeting = Meeting(end=1, address="a", port=1, own_address="a", interface="eth0", key="")
+    plan = plan_between(meeting, backend="nccl", device="GPU-0", deadlines=LIMITS, timed_seconds=0.1)
+    line = gbit * 1e9 / 8
+
+    seconds = 30e-6 + plan.bandwidth_bytes / (0.95 * line)
+
+    assert plan.bandwidth_bytes / seconds > SLOW_SHARE * line
 
 
 def test_ranks_of_a_rail_are_pinned_to_it() -> None:
@@ -348,3 +434,23 @@ def test_without_gpus_the_interface_is_the_rail() -> None:
 def test_backend_is_what_was_asked_or_what_the_node_can(asked: str, simulated: bool, gpus: int, backend: str) -> None:
     """NCCL wants GPUs and torch."""
     assert chosen_backend(asked, simulated=simulated, gpus=gpus) == backend
+
+
+@in_one_pass(
+    "asked, backend, seen, on_bus, is_left_out",
+    [
+        ("auto", "tcp", 0, 8, True),
+        ("auto", "tcp", 0, 0, False),
+        ("tcp", "tcp", 0, 8, False),
+        ("auto", "tcp", 8, 8, False),  # torch is missing
+        ("auto", "nccl", 4, 8, False),
+    ],
+)
+def test_a_job_without_the_gpus_of_its_node_does_not_measure_the_interface_instead(
+    asked: str, backend: Backend, seen: int, on_bus: int, is_left_out: bool
+) -> None:
+    """As a step of Slurm whose job has the node for itself and asked for no GPU."""
+    why = gpus_out_of_reach(asked, backend, seen=seen, on_bus=on_bus)
+
+    assert bool(why) is is_left_out
+    assert not why or (skip_of(why) == "no_gpu_backend" and "--gpus-per-node=8" in why)

@@ -74,6 +74,13 @@ def test_the_timer_starts_no_node_that_is_powered_down(tmp_path: Path) -> None:
     assert "--nodes=2 --nodelist=a,c " in done.stdout
 
 
+@in_one_pass("name", ["commwatch-cluster-probe.sbatch", "commwatch-cluster-probe-idle", "kubernetes.yaml"])
+def test_members_have_the_gpus_of_their_nodes(name: str) -> None:
+    """A step of Slurm has none that its job did not ask for (srun(1), --gres)."""
+    text = (FOLDER / name).read_text(encoding="utf-8")
+    assert "--gpus-per-node=" in text or "nvidia.com/gpu: 8" in text
+
+
 def test_the_timer_starts_the_service() -> None:
     """By the same name; what a run names is no failure of the unit."""
     service, timer = ConfigParser(strict=False), ConfigParser(strict=False)

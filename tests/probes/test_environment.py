@@ -31,7 +31,7 @@ def test_nothing_is_inherited_but_what_finds_programs_and_libraries() -> None:
         "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET", "NCCL_DEBUG_FILE": "/private/rank1.nccl",
     }  # fmt: skip
     assert {name: environment.get(name) for name in expected} == expected
-    assert not {"NCCL_ALGO", "TORCH_LOGS", "NCCL_HOSTID"} & environment.keys()
+    assert not {"NCCL_ALGO", "TORCH_LOGS", "NCCL_HOSTID", "TORCH_NCCL_USE_COMM_NONBLOCKING"} & environment.keys()
 
 
 def test_ranks_that_share_a_gpu_are_hosts_of_their_own() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,16 @@ def test_a_hold_in_force_ends_the_cycle(node: Node) -> None:
     node.wall = NOW + 590
     assert look(watch) is None
     assert node.reads == 1
+
+
+def test_a_hold_by_the_prolog_of_the_own_job_ends_nothing(node: Node) -> None:
+    """It held the node for this cycle; a later request is for somebody else."""
+    prolog = node.hold.hold(600.0, NOW - 10)
+    watch = replace(node.watch(), own_hold=prolog.since)
+    assert look(watch) is None
+
+    node.hold.hold(1.0, NOW - 1)
+    assert look(watch) == Halt("requested", "the node is held for a job for another 590 s")
 
 
 def test_a_request_without_a_hold_ends_the_cycle_that_it_met(node: Node) -> None:

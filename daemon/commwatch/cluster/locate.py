@@ -255,9 +255,10 @@ def locate(run: Run) -> Verdict:
         both = tuple(names[place] for place in sorted(rails)) if len(rails) == 2 else ()
         of = _sorted_rails(set().union(*rails.values()))
         ratio = whole.node / whole.expected
-        named.append(
-            Named("pair" if both else "network", "bandwidth", both, of, "both", ratio, len(run.measured), "expected")
-        )
+        # The rates are those of RDMA adapters, over which nothing went.
+        socket = "" if run.expected is not None else _socket_of_all(run)
+        what: tuple[Kind, Fault] = ("pair" if both else "network", "transport" if socket else "bandwidth")
+        named.append(Named(*what, both, of, "both", ratio, len(run.measured), socket or "expected"))
     return Verdict(
         nodes=len(rails),
         pairs=len({(one.round, one.first, one.second) for one in run.measured}),
@@ -273,6 +274,16 @@ def locate(run: Run) -> Verdict:
     )
 
 
+def _socket_of_all(run: Run) -> str:
+    """The transport if all of the run went over sockets; else empty."""
+    over = {one.transport for one in run.measured if not one.failed}
+    return min(over) if over and all(_is_socket(one) for one in over) else ""
+
+
+def _is_socket(transport: str) -> bool:
+    return "socket" in transport.lower()
+
+
 _KINDS: Final[tuple[Kind, ...]] = ("network", "leaf", "uplink", "node", "nic", "pair")
 
 
@@ -283,7 +294,7 @@ def _cells(run: Run, classes: Sequence[_Class], paths: _Paths) -> Iterator[tuple
     """The cells by what may be wrong with them, what explains other faults first."""
     if any(one.failed for one in run.measured):
         yield "failed", [cell for one in run.measured for cell in _both_ways(one, bool(one.failed), None, one.failed)]
-    over = [(one, "socket" in one.transport.lower()) for one in run.measured if one.transport and not one.failed]
+    over = [(one, _is_socket(one.transport)) for one in run.measured if one.transport and not one.failed]
     if len({bad for _, bad in over}) > 1:
         yield "transport", [cell for one, bad in over for cell in _both_ways(one, bad, None, one.transport)]
     yield "bandwidth", list(_bandwidth_cells(run, classes, paths))

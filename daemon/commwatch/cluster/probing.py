@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias, cast
@@ -35,7 +35,7 @@ from commwatch.cluster.member import (
 from commwatch.cluster.messages import Contact, Prober, RailReport, Ready, Turn, Void, word_of
 from commwatch.cluster.node_report import Ended, NodeReport
 from commwatch.cluster.probe_store import ProbeResult, Wanted, key_of_turn, serve_probe
-from commwatch.cluster.rails import Network, Rail, chosen_backend, rails_of, read_network
+from commwatch.cluster.rails import Network, Rail, chosen_backend, gpus_out_of_reach, rails_of, read_network
 from commwatch.cluster.run_file import block_of_slurm, leaf_of_slurm
 from commwatch.cluster.store import Store
 from commwatch.config.settings import Config
@@ -43,6 +43,7 @@ from commwatch.probes.by_hand.node import NodeByHand, node_by_hand
 from commwatch.probes.cycle.launch import Launcher
 from commwatch.probes.cycle.lock import LOCK_FILE, RunLock
 from commwatch.probes.gate.decision import decide
+from commwatch.probes.gate.hold import HoldFile
 from commwatch.probes.gate.watch import Halt
 from commwatch.probes.plan import CyclePlan, CycleResult, Deadlines, Failed, Measured, Yielded
 from commwatch.probes.rank_plan import Backend, Meeting
@@ -179,6 +180,8 @@ class Bench:
         """Of the last ranks that measured: of NCCL, and the digest of its settings."""
         self._node, self._backend, self._rails, self._deadlines = node, backend, rails, deadlines
         self._timed_seconds = float(config.probes.kernel_time)
+        self._own_hold: float | None = None
+        """Of the prolog of this job, which held the node for it."""
         self._launchers = [
             Launcher(procfs=Path(config.paths.procfs), python=config.probes.python, lock=lock) for _ in rails
         ]
@@ -212,9 +215,15 @@ class Bench:
 
     async def why_busy(self, run: Run, asked: Asked, config: Config, lock: RunLock) -> str:
         """Why this node may not be probed now, by its own gate and its lock; empty: it may."""
+        on_bus = len(self._node.topology.gpus) if self._node.driver else 0
+        if why := gpus_out_of_reach(asked.backend, self._backend, seen=len(self._node.gpus), on_bus=on_bus):
+            return why
         own_job = any(one in run.variables for one in _IN_A_JOB)
         plan = self._plan(self._rails[0], self._meeting(self._rails[0], None))
+        hold = HoldFile(state_path(config)).read() if own_job else None
         facts = await self._node.facts(plan, ignore_scheduler=asked.ignore_scheduler or own_job)
+        if hold is not None:
+            self._own_hold, facts = hold.since, replace(facts, hold_seconds=0.0)
         if skip := decide(plan, facts):
             return f"{skip.reason}: {skip.detail}"
         try:
@@ -296,7 +305,7 @@ class Bench:
 
     async def _cycles(self, plans: list[CyclePlan]) -> list[CycleResult]:
         """The cycles of all rails at once; a rail that fails ends no other one."""
-        watch = self._node.watch(plans[0])
+        watch = self._node.watch(plans[0], self._own_hold)
 
         async def never(_: frozenset[int]) -> Halt | None:
             # The ranks of the other rails are no strangers.

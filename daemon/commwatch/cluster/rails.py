@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -76,15 +77,33 @@ def chosen_backend(asked: str, *, simulated: bool, gpus: int, python: str = "") 
     return "nccl" if gpus and not why_no_torch(python) else "tcp"
 
 
+def gpus_out_of_reach(asked: str, backend: Backend, *, seen: int, on_bus: int) -> str:
+    """Why a node that has GPUs is not measured without them; empty if it is not so.
+
+    A step of Slurm has no GPU that its job did not ask for, also if the job has the node for itself.
+
+    Args:
+        asked: by the operator, as of ``chosen_backend``.
+        seen: GPUs that the driver shows to this process.
+        on_bus: those that the PCI bus of the node has.
+    """
+    if asked != "auto" or backend != "tcp" or seen or not on_bus:
+        return ""
+    return (
+        f"no_gpu_backend: the driver shows none of the {on_bus} GPUs; a Slurm job asks for them "
+        f"(--gpus-per-node={on_bus}), --backend tcp measures without"
+    )
+
+
 def rails_of(
     network: Network, backend: Backend, names: Sequence[str], gpus: Sequence[ProbeGpu], topology: Topology
 ) -> tuple[Rail, ...]:
     """The rails of this node, in the order in which they meet those of others.
 
     Args:
-        names: interfaces, or RDMA devices for NCCL; empty: with NCCL each RDMA device, else the interface that NCCL
-            would take.
-        topology: by which the GPU of a rail is the one nearest to its adapter.
+        names: interfaces, or RDMA devices for NCCL; empty: with NCCL the RDMA devices nearest to a GPU, which leaves
+            out those of storage and management, else the interface that NCCL would take.
+        topology: by which the GPU of a rail is the one nearest to its adapter; without it each RDMA device is a rail.
 
     Raises:
         BrokenRun: a name is none of this node, or nothing here leads to other nodes.
@@ -99,13 +118,15 @@ def rails_of(
         )
     on_gpus = backend == "nccl"
     adapters: Adapters = network.adapters if on_gpus else {}
-    wanted = tuple(names) or tuple(adapters)[: len(gpus)] or (_usable(network.choice).interface,)
+    near = {one.uuid: _adapters_near(topology, one.pci_bus_id) for one in gpus}
+    of_gpus = [one for one in adapters if any(one in of_gpu for of_gpu in near.values())] or list(adapters)
+    wanted = tuple(names) or tuple(of_gpus[: len(gpus)]) or (_usable(network.choice).interface,)
     found = tuple(_rail(network, adapters, name) for name in wanted[:MOST_RAILS])
     if not on_gpus:
         return found
     if len(found) > len(gpus):
         raise BrokenRun(f"cluster: {len(found)} rails, {len(gpus)} GPUs; each rail needs one: --rails NAME,...")
-    return tuple(one._replace(gpu=gpu.uuid) for one, gpu in zip(found, _near(found, gpus, topology), strict=True))
+    return tuple(one._replace(gpu=gpu.uuid) for one, gpu in zip(found, _nearest(found, gpus, near), strict=True))
 
 
 def _rail(network: Network, adapters: Adapters, name: str) -> Rail:
@@ -128,9 +149,14 @@ def _usable(choice: Choice) -> Choice:
     raise BrokenRun("cluster: no interface of this node leads to other nodes: --interface NAME")
 
 
-def _near(rails: Sequence[Rail], gpus: Sequence[ProbeGpu], topology: Topology) -> Iterator[ProbeGpu]:
-    """A GPU of its own for each rail, the nearest one if the topology shows it."""
-    near = {one.uuid: _adapters_near(topology, one.pci_bus_id) for one in gpus}
+def _nearest(
+    rails: Sequence[Rail], gpus: Sequence[ProbeGpu], near: Mapping[str, AbstractSet[str]]
+) -> Iterator[ProbeGpu]:  # fmt: skip
+    """A GPU of its own for each rail, the nearest one if the topology shows it.
+
+    Args:
+        near: the adapters nearest to each GPU, by its UUID.
+    """
     free = list(gpus)
     for rail in rails:
         best = next((one for one in free if rail.adapter in near[one.uuid]), free[0])

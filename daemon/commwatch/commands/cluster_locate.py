@@ -175,9 +175,11 @@ def line_of(one: Named) -> str:
     cells = f"{one.measurements} measurement{'s' * (one.measurements > 1)}"
     if one.fault == "failed":
         return f"{place} reaches nobody, {ways}: {one.reason}; {cells}"
-    if one.fault == "transport":
-        return f"{place} goes over a socket ({one.reason}) where others do not; {cells}"
     ratio = 0.0 if one.ratio is None else one.ratio
+    if one.fault == "transport":
+        alone = f"and no RDMA adapter: {format_percent(ratio)} of the expected bandwidth"
+        where = alone if ratio else "where others do not"
+        return f"{place} goes over a socket ({one.reason}) {where}; {cells}"
     if one.fault == "latency":
         return f"{place} has {ratio:.2g} times the usual latency; {cells}"
     return f"{place} is slow, {ways}: {format_percent(ratio)} of the {one.reason or 'usual'} bandwidth; {cells}"

@@ -70,8 +70,8 @@ REPORT = option("--report", type=Path, metavar="FILE", help="save the run, for c
     "Measures pairs of nodes in three rounds, each rail and each direction by itself, and names the "
     "part that is slow. Needs an allocation of its own: start one member a node, with the same run key in "
     "COMMWATCH_CLUSTER_KEY; a node that is not free stays out. Member 0 prints the result.",
-    "export COMMWATCH_CLUSTER_KEY=$(openssl rand -hex 32); srun --exclusive --ntasks-per-node=1 "
-    "commwatch cluster probe --report run.json",
+    "export COMMWATCH_CLUSTER_KEY=$(openssl rand -hex 32); srun --exclusive --gpus-per-node=8 "
+    "--ntasks-per-node=1 commwatch cluster probe --report run.json",
     *MEMBER_OPTIONS,
     *MEASURE_OPTIONS,
     REPORT,

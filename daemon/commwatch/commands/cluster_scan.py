@@ -35,7 +35,8 @@ SCHEMA = "commwatch-cluster-scan/1"
     "an allocation of its own, as cluster probe does: start one member a node, with the same run key in "
     "COMMWATCH_CLUSTER_KEY. Members meet at the port of the job for the check, and four ports further for the probe. "
     "Member 0 prints the report.",
-    "export COMMWATCH_CLUSTER_KEY=$(openssl rand -hex 32); srun --exclusive --ntasks-per-node=1 commwatch cluster scan",
+    "export COMMWATCH_CLUSTER_KEY=$(openssl rand -hex 32); srun --exclusive --gpus-per-node=8 --ntasks-per-node=1 "
+    "commwatch cluster scan",
     *MEMBER_OPTIONS,
     *MEASURE_OPTIONS,
     REPORT,

@@ -211,8 +211,14 @@ class ProbeNode:
             return skip.as_result(time.time())
         return await self.launcher.run(plan, self.watch(plan, facts.scheduler), progress)
 
-    def watch(self, plan: CyclePlan, scheduler: SchedulerFacts | None) -> NodeWatch:
-        """The watch over the node during a cycle; it begins now. Jobs of Slurm count if Slurm was asked."""
+    def watch(
+        self, plan: CyclePlan, scheduler: SchedulerFacts | None, own_hold: float | None = None
+    ) -> NodeWatch:  # fmt: skip
+        """The watch over the node during a cycle; it begins now. Jobs of Slurm count if Slurm was asked.
+
+        Args:
+            own_hold: as of ``NodeWatch``.
+        """
         by_slurm = scheduler is not None and scheduler.slurm is not None
         return NodeWatch(
             self._hold,
@@ -222,4 +228,5 @@ class ProbeNode:
             procfs=self._procfs,
             now=time.time,
             monotonic=time.monotonic,
+            own_hold=own_hold,
         )

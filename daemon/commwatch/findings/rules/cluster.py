@@ -24,7 +24,7 @@ _SYMPTOMS = {
     "bandwidth": "less bandwidth than others",
     "latency": "more latency than others",
     "failed": "reaches nobody",
-    "transport": "over sockets where others are not",
+    "transport": "over sockets",
 }
 """By label: a page may hold symptoms of another version."""
 
@@ -192,8 +192,8 @@ CLUSTER = RuleSet(
             role="state",
             meaning="In two runs in a row all nodes were below their ports' rate or the expectation, none worse than "
             "the others (of two nodes: which one is unknown).",
-            next_step=f"Measure more nodes with {_RUN}; compare the network's settings (MTU, routing, congestion "
-            "control) with what its rate needs.",
+            next_step=f"Over sockets: give {_RUN} /dev/infiniband. Measure more nodes with it; compare MTU, routing "
+            "and congestion control with what its rate needs.",
             opens_after=0.0,
         ),
         FindingCode(

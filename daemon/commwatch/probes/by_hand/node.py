@@ -157,6 +157,10 @@ class NodeByHand:
         maintenance = MaintenanceFile(self._state).read(time.time())
         return replace(self.probes.facts(wanted, seen), maintenance=maintenance.reason if maintenance else "")
 
-    def watch(self, plan: CyclePlan) -> NodeWatch:
-        """The watch over the node during one cycle; the scheduler facts from ``facts`` decide whether Slurm counts."""
-        return self.probes.watch(plan, self._scheduler)
+    def watch(self, plan: CyclePlan, own_hold: float | None = None) -> NodeWatch:
+        """The watch over the node during one cycle; the scheduler facts from ``facts`` decide whether Slurm counts.
+
+        Args:
+            own_hold: as of ``NodeWatch``.
+        """
+        return self.probes.watch(plan, self._scheduler, own_hold)

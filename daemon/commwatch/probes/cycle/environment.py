@@ -41,12 +41,11 @@ def why_no_torch(python: str) -> str:
 _INHERITED = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
 
 _TORCH = {
+    # Communicators block, as is torch's default: without that, NCCL 2.26 hangs now and then (pytorch issue 153960).
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
     "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "60",
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
     "TORCH_NCCL_TRACE_BUFFER_SIZE": "100",
-    "TORCH_NCCL_USE_COMM_NONBLOCKING": "1",
-    "TORCH_NCCL_NONBLOCKING_TIMEOUT": "60",
     # Newer torch warns of the old name of the buffer, older torch knows no other.
     "TORCH_FR_BUFFER_SIZE": "100",
 }
@@ -68,7 +67,7 @@ SHARING = ("NCCL_MULTI_RANK_GPU_ENABLE", "1")
 
 
 _ONE_RAIL = {
-    # The rank's data leave by the adapter of its rail alone, or not at all.
+    # The rank's data leave by the adapter of its rail alone, or by a socket where NCCL cannot use it.
     "NCCL_CROSS_NIC": "0",
     "NCCL_PXN_DISABLE": "1",
     "NCCL_NVLS_ENABLE": "0",

@@ -102,6 +102,8 @@ class NodeWatch:
     """Wall clock seconds since 1970."""
     monotonic: Callable[[], float]
     """The clock of the readings."""
+    own_hold: float | None = None
+    """Time of the request by the prolog of the job that the cycle is part of: it holds the node for the cycle."""
 
     def __post_init__(self) -> None:
         self._devices = () if self.gpus is None else tuple(gpu.pci_bus_id for gpu in self.gpus.gpus())
@@ -125,7 +127,7 @@ class NodeWatch:
 
     def _held(self) -> Halt | None:
         hold = self.hold.read()
-        if hold is None:
+        if hold is None or hold.since == self.own_hold:
             return None
         if hold.left(self.now()) > 0:
             return Halt("requested", f"the node is held for a job for another {hold.left(self.now()):.0f} s")
