@@ -174,8 +174,9 @@ JOBS = RuleSet(
             severity="warning",
             role="symptom",
             meaning="Job logs hold several errors of one kind within minutes that points at network, NVLink, GPU or "
-            "host, not the job.",
-            next_step="Find the first error with commwatch diagnose --log; check the causes listed.",
+            "host, not the job. Such jobs fail, or soon will.",
+            next_step="Run commwatch diagnose --log FILE on the job's log: it shows what happened first. Check the "
+            "causes listed.",
             alert="CommwatchNcclErrors",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
