@@ -110,7 +110,7 @@ ETHERNET = RuleSet(
             severity="info",
             role="state",
             meaning="An interface that had a link is gone: moved to a container, or its adapter fell off the bus.",
-            next_step="Check lspci. Moved or renamed on purpose: commwatch inventory accept.",
+            next_step="Check lspci. Only if this was done on purpose, run commwatch inventory accept.",
             opens_after=_DOWN_FOR,
         ),
         FindingCode(
