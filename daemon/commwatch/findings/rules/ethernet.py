@@ -130,7 +130,7 @@ ETHERNET = RuleSet(
             role="fault",
             meaning="More packets are damaged than the link's specification allows. Jobs go on; lost packets are sent "
             "again.",
-            next_step="Drain the node; once it is free, clean or swap cable and module; see whether the errors follow "
+            next_step="Drain the node; once it is free, clean or swap cable and module; see whether errors follow "
             "cable or switch port.",
             alert="CommwatchEthernetErrors",
             opens_after=0.0,

@@ -77,7 +77,7 @@ def _odd(facts: Facts, component: Component) -> Iterator[str]:
             )
 
 
-_ALIKE = "A rank that works on the CPU alone while its peers wait for it looks the same."
+_ALIKE = "A rank that works on the CPU alone while its peers wait looks the same."
 
 JOB_STUCK = RuleSet(
     name="Stuck jobs",

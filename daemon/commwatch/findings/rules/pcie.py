@@ -177,8 +177,7 @@ PCIE_LINKS = RuleSet(
             quantities=("pcie_lanes", "pcie_slot"),
             meaning="Since the first start the link has had fewer lanes or a lower generation than the GPU supports: "
             "narrow slot, or never trained fully.",
-            next_step="Compare the node's other GPUs and the board's manual. The slot is wider: reseat or move the "
-            "card.",
+            next_step="Compare with other GPUs and the board's manual. The slot is wider: reseat or move the card.",
         ),
     ),
     rules=(

@@ -47,8 +47,8 @@ RDMA_ERRORS = RuleSet(
             quantities=("rdma_errors",),
             meaning="The link damages packets, recovers repeatedly, or its ends disagree on flow control. Jobs go on; "
             "lost packets are sent again.",
-            next_step="Drain the node; once it is free, clean or swap cable and module; see whether the errors follow "
-            "cable or switch port. RoCE packets with a wrong checksum: a sender or switch, not the cable.",
+            next_step="Drain the node; once it is free, clean or swap cable and module; see whether errors follow "
+            "cable or switch port. Wrong checksums: a sender or switch.",
             alert="CommwatchRdmaErrors",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
