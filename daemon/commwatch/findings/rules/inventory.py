@@ -134,8 +134,8 @@ INVENTORY = RuleSet(
             meaning="GPUs on a board have fewer PCIe lanes or NVLinks, or a lower PCIe generation, than GPUs of their "
             "name have, and not by their slot. Host traffic or collectives slow in proportion.",
             next_step="Drain the node; once it is free, power cycle it; if that does not help, check the firmware's "
-            "PCIe settings, in a virtual machine those of the host, and for NVLinks the fabric manager's log. Only if "
-            "this was done on purpose, run commwatch inventory accept.",
+            "PCIe settings, in a virtual machine those of the host; for NVLinks check first that the fabric manager "
+            "runs. Only if this was done on purpose, run commwatch inventory accept.",
             alert="CommwatchGpuBelowProduct",
         ),
     ),
