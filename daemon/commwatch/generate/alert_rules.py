@@ -207,7 +207,7 @@ _ALERT_BLOCK = re.compile(r"^( *)- alert: (\w+)\n(?:\1 +.*\n|\n)*", re.MULTILINE
 _RECORD_BLOCK = re.compile(r"(?:^ *#.*\n)*^( *)- record: (\S+)\n(?:\1 +.*\n|\n)*", re.MULTILINE)
 _DESCRIPTION = re.compile(r"(?<=description: >-\n)(?: {12}.*\n)+")
 _DURATION_IN_WORDS = re.compile(r"(?<![\[\w])@([a-z_]+):duration@")
-_RATE = re.compile(r"humanize\s+\}\}B/s")
+_RATE = re.compile(r"humanize\s+\}\}(?=B/s|bit/s)")
 _SHARE = re.compile(r"humanizePercentage\s+\}\}")
 _TIME = re.compile(r"(humanizeDuration(?:\s+\$value)?)\s+\}\}")
 _SPACED_RATE = 'reReplaceAll "([0-9])([a-zA-Z]?)$" "$1 $2"'
@@ -336,7 +336,7 @@ def render(template: str, thresholds: Thresholds, site: Site) -> str:
 def _in_words(template: str) -> str:
     """The template with the counts and times of its texts as people say them: ``once``, ``1 process``, ``5 min``."""
     template = _DESCRIPTION.sub(lambda text: _DURATION_IN_WORDS.sub(r"@\1:time@", text[0]), template)
-    template = _RATE.sub(lambda _: f"humanize | {_SPACED_RATE} }}}}B/s", template)
+    template = _RATE.sub(lambda _: f"humanize | {_SPACED_RATE} }}}}", template)
     template = _SHARE.sub('humanizePercentage | reReplaceAll "%" " %" }}', template)
     template = _TIME.sub(lambda found: f"{found[1]} | {_SPACED_TIME} }}}}", template)
     text = _TIMES.sub("{{ if eq $value 1.0 }}once{{ else }}{{ $value }} times{{ end }}", template)

@@ -91,10 +91,11 @@ ADAPTERS = RuleSet(
             title="Network adapter has no driver",
             severity="warning",
             role="fault",
-            meaning="The adapter is on the PCI bus without a kernel driver, while a like one of the node has it. Its "
-            "ports are missing.",
-            next_step="See why the driver did not start (journalctl -k -g ADDRESS); power cycle the node, then swap "
-            "the adapter. On purpose: set its driver_override.",
+            meaning="The adapter is on the PCI bus without a kernel driver, while a like one of the node has it. No "
+            "job can use its ports.",
+            next_step="See why the driver did not start (journalctl -k -g ADDRESS); drain the node; once it is free, "
+            "power cycle it; on repetition update the firmware, then swap the adapter. On purpose: set its "
+            "driver_override.",
             alert="CommwatchAdapterWithoutDriver",
             opens_after=_UNBOUND_FOR,
         ),

@@ -246,9 +246,10 @@ DAEMON = RuleSet(
             title="Parts of the node are not read any more",
             severity="critical",
             role="fault",
-            meaning="Nothing was read of these parts for two intervals and 30 s more. Whether they work is not known.",
-            next_step="Check whether ls /sys/bus/pci/devices, /sys/class/infiniband and /sys/class/net return. "
-            "If one hangs, drain the node and reboot it; else restart commwatch.",
+            meaning="Nothing has been read of these parts for more than 30 s. Whether they, and the jobs that use "
+            "them, work is not known.",
+            next_step="Run what reads these parts: lspci -vv as root, cat /sys/class/infiniband/*/ports/*/state, or ip "
+            "-s link. If it hangs, drain the node; once it is free, reboot it; else restart commwatch.",
             alert="CommwatchSourceUnread",
             opens_after=_SOURCE_UNREAD_FOR,
         ),
@@ -259,8 +260,9 @@ DAEMON = RuleSet(
             role="state",
             meaning="For 5 min calls or files of this device have failed while others are read, or an "
             "NVLink, PCIe link or RDMA port that was up has no state. Its faults are not seen.",
-            next_step="If it is a GPU and nvidia-smi -q -i ADDRESS fails too, drain the node, run commwatch pause and "
-            "reset the GPU. Else journalctl -u commwatch names what failed; restart commwatch.",
+            next_step="If it is a GPU and nvidia-smi -q -i ADDRESS hangs or shows an error, drain the node; once it is "
+            "free, run commwatch pause and reset the GPU. Else journalctl -u commwatch names what failed; restart "
+            "commwatch.",
             alert="CommwatchDeviceUnread",
             opens_after=_UNREAD_FOR,
         ),
@@ -270,7 +272,8 @@ DAEMON = RuleSet(
             severity="warning",
             role="state",
             meaning="A collector has not run for several of its intervals. Its values are old.",
-            next_step="Check whether the clock was set or the host is short of CPU; else restart commwatch.",
+            next_step="Compare the node's clock with Prometheus', and see whether the host is short of CPU; else "
+            "restart commwatch.",
             alert="CommwatchDataStale",
             opens_after=_STARTING_FOR,
         ),
@@ -279,9 +282,9 @@ DAEMON = RuleSet(
             title="A process of the daemon hangs in a driver",
             severity="warning",
             role="state",
-            meaning="A driver call has not returned. Only the device at fault is unread.",
-            next_step="Drain the node and kill no process inside the driver: it ends when the driver returns. Silent "
-            "for long: reboot the node.",
+            meaning="A driver call has not returned. Faults of the device are not seen; others are read.",
+            next_step="Drain the node; kill no process in state D (see ps): it ends when the driver returns. If the "
+            "call does not return, power cycle the node once it is free.",
             alert="CommwatchWorkerStuck",
         ),
         FindingCode(

@@ -99,7 +99,8 @@ ETHERNET = RuleSet(
             role="fault",
             meaning="An interface that had a link, or whose bond has another, has none. Traffic without another path "
             "stops: multi-node jobs, storage, job starts.",
-            next_step="Check cable, module and switch port. Unplugged on purpose: commwatch inventory accept.",
+            next_step="Check cable, module and switch port. Only if this was done on purpose, run commwatch inventory "
+            "accept.",
             alert="CommwatchEthernetDown",
             opens_after=_DOWN_FOR,
         ),
@@ -109,7 +110,7 @@ ETHERNET = RuleSet(
             severity="info",
             role="state",
             meaning="An interface that had a link is gone: moved to a container, or its adapter fell off the bus.",
-            next_step="Check lspci. Moved or renamed on purpose: commwatch inventory accept.",
+            next_step="Check lspci. Only if this was done on purpose, run commwatch inventory accept.",
             opens_after=_DOWN_FOR,
         ),
         FindingCode(
@@ -117,9 +118,9 @@ ETHERNET = RuleSet(
             title="Network interface runs below its speed",
             severity="warning",
             role="fault",
-            meaning="The link came up below the speed that was stable here. A job runs at its slowest node's speed.",
-            next_step="When the node is free, set the link down and up; then swap cable, module, switch port. On "
-            "purpose: commwatch inventory accept.",
+            meaning="The link came up below the speed that was stable here. Jobs that use it run slower.",
+            next_step="Drain the node; once it is free, set the link down and up; if it stays slow, swap cable and "
+            "module. Only if this was done on purpose, run commwatch inventory accept.",
             alert="CommwatchEthernetSlow",
         ),
         FindingCode(
@@ -127,10 +128,10 @@ ETHERNET = RuleSet(
             title="Network interface receives damaged packets",
             severity="warning",
             role="fault",
-            meaning="More packets are damaged than the link's specification allows. They are lost: TCP slows down, "
-            "RoCE retransmits.",
-            next_step="When the node is free, clean or swap cable and module; see whether errors follow cable or "
-            "switch port.",
+            meaning="More packets are damaged than the link's specification allows. Jobs go on; lost packets are sent "
+            "again.",
+            next_step="Drain the node; once it is free, clean or swap cable and module; see whether errors follow "
+            "cable or switch port.",
             alert="CommwatchEthernetErrors",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -140,9 +141,10 @@ ETHERNET = RuleSet(
             title="Cable module reports a fault",
             severity="warning",
             role="fault",
-            meaning="The cable module was too hot, shorted, or did not answer. Such links lose packets and fail.",
-            next_step="Check the module's temperature (ethtool -m) and the fans. When the node is free, reseat it, "
-            "then swap it.",
+            meaning="The cable module was too hot, shorted, or did not answer. Jobs go on, but such links lose packets "
+            "and fail.",
+            next_step="Too hot: read the module's temperature (ethtool -m) and check the fans. Else drain the node; "
+            "once it is free, reseat the module, then swap it.",
             alert="CommwatchEthernetModuleFault",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -152,10 +154,10 @@ ETHERNET = RuleSet(
             title="Adapter sends a pause storm",
             severity="warning",
             role="fault",
-            meaning="The host took no packets, so the adapter sent pauses without end. All behind the switch port "
-            "wait; then packets drop.",
-            next_step="Check for a hanging process and the adapter's PCIe link; bring the port down to free the"
-            " others.",
+            meaning="The host accepts no packets, so the adapter sent pause frames for too long. Other nodes wait for "
+            "it; then packets drop.",
+            next_step="Check the adapter's PCIe link, and look for a process that hangs; if it goes on, drain the "
+            "node.",
             alert="CommwatchEthernetPauseStorm",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,

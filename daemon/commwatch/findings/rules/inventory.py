@@ -37,8 +37,8 @@ QUANTITIES: Mapping[str, Quantity] = {
 }
 """Subject of a finding of the whole node, by the key of its component: a kind of parts, or an aspect of them."""
 _LINKS_OF_PRODUCT = (
-    "Check that the fabric manager runs, for a virtual machine on the host, and in a rack the NVLink switches; then "
-    "power cycle the node. Built so: commwatch inventory accept."
+    "Check that the fabric manager runs, for a virtual machine on the host, and in a rack the NVLink switches; drain "
+    "the node; once it is free, power cycle it. Only if this was done on purpose, run commwatch inventory accept."
 )
 BY_CONFIGURATION = "expected by the configuration"
 """Evidence of parts for which no known board asks, so that the configuration itself may be wrong."""
@@ -100,9 +100,10 @@ INVENTORY = RuleSet(
             role="fault",
             quantities=("gpus", "nvlinks", "pcie_lanes"),
             meaning="No reading of this boot has shown all the GPUs, NVLinks or PCIe lanes that inventory.expected or "
-            "the board requires.",
-            next_step="commwatch topology shows the GPU with fewer. Drain the node, run commwatch pause and reset it, "
-            "or reboot with the fabric manager running. inventory.expected wrong: correct it.",
+            "the board requires. Jobs that use all GPUs of the node fail or run slower.",
+            next_step="Drain the node. Once it is free: for NVLinks run commwatch pause and reset the GPU, then reboot "
+            "with the fabric manager running; for GPUs and lanes power cycle it, then call the vendor (PCIe card: "
+            "reseat it first). inventory.expected wrong: correct it.",
             alert="CommwatchPartsNeverSeen",
         ),
         FindingCode(
@@ -111,8 +112,9 @@ INVENTORY = RuleSet(
             severity="warning",
             role="fault",
             quantities=("rdma_port_count",),
-            meaning="inventory.expected requires more RDMA or Ethernet ports than this boot has shown.",
-            next_step="Find the port that is not on the node (rdma link, ip link, lspci), its adapter and driver. "
+            meaning="inventory.expected requires more RDMA or Ethernet ports than this boot has shown. No job can use "
+            "what is missing.",
+            next_step="Find the missing port (rdma link, ip link, lspci), and check its adapter, cable and driver. "
             "inventory.expected wrong: correct it.",
             alert="CommwatchPortsNeverSeen",
         ),
@@ -136,8 +138,9 @@ INVENTORY = RuleSet(
             quantities=("nvlinks", "pcie_lanes", "pcie_generation"),
             meaning="GPUs on a board have fewer PCIe lanes or NVLinks, or a lower PCIe generation, than GPUs of their "
             "name have, and not by their slot. Host traffic or collectives slow in proportion.",
-            next_step="Power cycle the node; then check the firmware's PCIe settings, the board's cables, and in a "
-            "virtual machine the host. Built so: commwatch inventory accept.",
+            next_step="Drain the node; once it is free, power cycle it; if that does not help, check the firmware's "
+            "PCIe settings, in a virtual machine those of the host. Only if this was done on purpose, run commwatch "
+            "inventory accept.",
             alert="CommwatchGpuBelowProduct",
         ),
     ),

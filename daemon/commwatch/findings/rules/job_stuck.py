@@ -77,7 +77,7 @@ def _odd(facts: Facts, component: Component) -> Iterator[str]:
             )
 
 
-_ALIKE = "A rank that works on the CPU alone while its peers wait for it looks the same."
+_ALIKE = "A rank that works on the CPU alone while its peers wait looks the same."
 
 JOB_STUCK = RuleSet(
     name="Stuck jobs",
@@ -100,7 +100,8 @@ JOB_STUCK = RuleSet(
             role="symptom",
             meaning="For 5 min the job moved nothing over NVLink, PCIe, network or disks, while its kernels wait for a "
             f"rank that does not arrive. {_ALIKE}",
-            next_step="Look at the rank named here, else at all (py-spy dump), then at errors of links and ports.",
+            next_step="See where the rank named here waits, else where all do (nvidia-smi shows the PIDs; py-spy dump "
+            "--pid PID), and look at links and ports with errors.",
             alert="CommwatchJobStuck",
             opens_after=0.0,
             replaces=("job_stuck_suspected",),
@@ -112,7 +113,8 @@ JOB_STUCK = RuleSet(
             role="symptom",
             meaning="For 15 min, longer than the usual time-out of a collective, nothing has moved. A service without "
             "requests whose kernels spin, and a rank that merges a checkpoint, look the same.",
-            next_step="Save dumps of all ranks (Flight Recorder, py-spy), then have its owner end and restart it.",
+            next_step="Ask the owner whether the job is meant to wait; if not, save dumps of all ranks (Flight "
+            "Recorder, py-spy), then have the owner end and restart it.",
             alert="CommwatchJobHung",
             opens_after=0.0,
             replaces=("job_stuck", "job_stuck_suspected"),

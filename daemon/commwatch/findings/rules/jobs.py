@@ -174,8 +174,9 @@ JOBS = RuleSet(
             severity="warning",
             role="symptom",
             meaning="Job logs hold several errors of one kind within minutes that points at network, NVLink, GPU or "
-            "host, not the job.",
-            next_step="Find the first error with commwatch diagnose --log; check the causes listed.",
+            "host, not the job. Such jobs fail, or soon will.",
+            next_step="Run commwatch diagnose --log FILE on the job's log: it shows what happened first. Check the "
+            "causes listed.",
             alert="CommwatchNcclErrors",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -220,9 +221,9 @@ JOBS = RuleSet(
             title="Jobs move their payload over TCP, not RDMA",
             severity="info",
             role="symptom",
-            meaning="For 90 s the default route has carried at least ten times as much as all RDMA ports, of which at "
-            "least one is active, in both directions, while GPUs computed. A job that left RDMA does that; so does "
-            "another program with as much traffic. Once a job's log says so, it is a warning.",
+            meaning="For 90 s the default route has carried at least ten times as much as all active RDMA ports, in "
+            "both directions, while GPUs computed. A job that left RDMA does that; so does another busy program. Once "
+            "a job's log says so, it is a warning.",
             next_step="Search the job's log for the transport (NCCL_DEBUG=INFO; commwatch diagnose --log), and check "
             "/dev/infiniband and libibverbs in its container.",
             opens_after=0.0,

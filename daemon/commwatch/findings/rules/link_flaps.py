@@ -15,6 +15,7 @@ from commwatch_exporters.node.model import Interface, NvLink, RdmaPort
 from commwatch_exporters.state_words import RDMA_ACTIVE
 
 _WHAT = "times it went down in the last hour"
+_SWAP = "Ask whether the switch was restarted; if not, drain the node; once it is free, clean or swap cable and module."
 
 
 def nvlinks(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
@@ -119,8 +120,8 @@ LINK_FLAPS = RuleSet(
         _flapping(
             "rdma_port_flapping",
             "RDMA port is flapping",
-            "The link went down three times within an hour. Connections break or wait.",
-            "Drain the node; clean or swap cable and module; ask whether the switch was restarted.",
+            "The link went down three times within an hour. Jobs that use it stall or fail each time.",
+            _SWAP,
             "CommwatchRdmaPortFlapping",
             "critical",
             "rdma_errors",
@@ -128,8 +129,8 @@ LINK_FLAPS = RuleSet(
         _flapping(
             "ethernet_flapping",
             "Network interface is flapping",
-            "The link went down three times within an hour. Connections stall each time.",
-            "Clean or swap cable and module; ask whether the switch was restarted.",
+            "The link went down three times within an hour. Its connections stall or break each time.",
+            _SWAP,
             "CommwatchEthernetFlapping",
             "warning",
         ),

@@ -19,6 +19,12 @@ OF_HOSTS = 5.0
 """Generation that hosts of GPUs offer: a GPU that can do more runs at this on every healthy node, unless an equal one
 beside it shows that this host gives more."""
 
+POWER_CYCLE = (
+    "Drain the node; once it is free, power cycle it; if that does not help, call the vendor (PCIe card: reseat it "
+    "first)."
+)
+"""The first step for a PCIe link at fault. GPUs and adapters on a board cannot be reseated."""
+
 _UNDER_LOAD_FOR = 60.0
 """Seconds: the generation follows the clocks of the GPU, and these need a moment to come up."""
 _WELL_UNDER_LOAD_FOR = 15.0
@@ -123,8 +129,7 @@ PCIE_LINKS = RuleSet(
             quantities=("pcie_lanes",),
             meaning="The link has fewer lanes than before, or than equal GPUs on their board, also under load. Traffic "
             "to host, adapters and GPUs without NVLink slows in proportion.",
-            next_step="Drain and reboot the node. Lanes still missing: reseat card, riser or cable. Moved on purpose:"
-            " commwatch inventory accept.",
+            next_step=f"{POWER_CYCLE} Only if this was done on purpose, run commwatch inventory accept.",
             alert="CommwatchPcieWidthDropped",
         ),
         FindingCode(
@@ -135,7 +140,7 @@ PCIE_LINKS = RuleSet(
             quantities=("pcie_generation",),
             meaning="Under load the link stays below the generation both ends support. Each generation halves the "
             "bandwidth.",
-            next_step="Check for correctable errors; reseat the card; check the firmware's generation setting.",
+            next_step=POWER_CYCLE,
             alert="CommwatchPcieGenerationLow",
             opens_after=_UNDER_LOAD_FOR,
             closes_after=_WELL_UNDER_LOAD_FOR,
@@ -148,7 +153,7 @@ PCIE_LINKS = RuleSet(
             quantities=("pcie_lanes", "device_lanes"),
             meaning="Everything below this link shares fewer lanes: an adapter misses its rate, or GPUs below a "
             "switch wait.",
-            next_step="Reseat card, riser or cable; check whether the firmware splits the slot.",
+            next_step=f"{POWER_CYCLE} A card that was always narrow: check whether the firmware splits the slot.",
             alert="CommwatchPcieDeviceDegraded",
         ),
         FindingCode(
@@ -159,7 +164,7 @@ PCIE_LINKS = RuleSet(
             quantities=("pcie_generation",),
             meaning="The link runs below the generation both ends support. Each generation halves the bandwidth of "
             "everything below.",
-            next_step="Check for correctable errors; reseat the card; check the firmware's generation setting.",
+            next_step=POWER_CYCLE,
             alert="CommwatchPcieDeviceDegraded",
             opens_after=_UNDER_LOAD_FOR,
             closes_after=_WELL_UNDER_LOAD_FOR,
@@ -172,8 +177,7 @@ PCIE_LINKS = RuleSet(
             quantities=("pcie_lanes", "pcie_slot"),
             meaning="Since the first start the link has had fewer lanes or a lower generation than the GPU supports: "
             "narrow slot, or never trained fully.",
-            next_step="Compare the node's other GPUs and the board's manual. The slot is wider: reseat or move the "
-            "card.",
+            next_step="Compare with other GPUs and the board's manual. The slot is wider: reseat or move the card.",
         ),
     ),
     rules=(

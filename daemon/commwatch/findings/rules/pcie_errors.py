@@ -10,7 +10,7 @@ from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import pcie_link_of
-from commwatch.findings.rules.pcie import link_of_errors
+from commwatch.findings.rules.pcie import POWER_CYCLE, link_of_errors
 from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, HOUR, FindingCode, Rule, RuleSet
 from commwatch.node.capacity import pcie_transfers_per_second
 from commwatch_exporters.node.model import Gpu, PcieDevice
@@ -110,9 +110,9 @@ PCIE_ERRORS = RuleSet(
             title="PCIe link sends too many packets again",
             severity="warning",
             role="fault",
-            meaning="More bits are damaged than the specification allows. Bandwidth is lost, and the link may lose "
-            "lanes or generation.",
-            next_step="Reseat card, riser or cable; then swap slots to separate card from slot.",
+            meaning="More bits are damaged than the specification allows. Jobs go on; the link may lose lanes or "
+            "speed.",
+            next_step=POWER_CYCLE,
             alert="CommwatchPcieReplays",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -122,8 +122,8 @@ PCIE_ERRORS = RuleSet(
             title="PCIe link had to retrain",
             severity="warning",
             role="fault",
-            meaning="A packet failed repeatedly until the link retrained. Traffic stopped meanwhile.",
-            next_step="Reseat, and find out whether card or slot is at fault.",
+            meaning="A packet failed repeatedly until the link retrained. Its traffic waited meanwhile; jobs go on.",
+            next_step=POWER_CYCLE,
             alert="CommwatchPcieRetrained",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -133,8 +133,10 @@ PCIE_ERRORS = RuleSet(
             title="Fatal PCIe error",
             severity="critical",
             role="fault",
-            meaning="A device or the port above it reported a fatal error. Its users have failed or will.",
-            next_step="Drain the node, run nvidia-bug-report.sh, power cycle. Again: have device and slot inspected.",
+            meaning="A device or the port above it reported a fatal error. Jobs that use this link have failed or will "
+            "fail.",
+            next_step="Drain the node and run nvidia-bug-report.sh; once it is free, power cycle it. Again: have "
+            "device and slot inspected.",
             alert="CommwatchPcieFatal",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -146,8 +148,8 @@ PCIE_ERRORS = RuleSet(
             severity="warning",
             role="fault",
             meaning="A packet was lost and the link continued. Its transfer failed or was repeated.",
-            next_step="A single unsupported request can be software. Else reseat card, riser or cable when the "
-            "node is free.",
+            next_step="See which error it was (journalctl -k -g ADDRESS); a single UnsupReq can come from software. "
+            f"Any other: {POWER_CYCLE}",
             alert="CommwatchPcieNonfatal",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -157,9 +159,9 @@ PCIE_ERRORS = RuleSet(
             title="PCIe link corrects too many errors",
             severity="warning",
             role="fault",
-            meaning="More errors were corrected than the specification explains. Only time is lost; the link may fall"
-            " back.",
-            next_step="Reseat card, riser or cable when the node is free. Again: swap the card, then the slot.",
+            meaning="More errors were corrected than the specification explains. Jobs go on; the link may lose lanes "
+            "or speed.",
+            next_step=POWER_CYCLE,
             alert="CommwatchPcieCorrected",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,

@@ -120,10 +120,10 @@ RDMA_PORTS = RuleSet(
             severity="critical",
             role="fault",
             quantities=("rdma_port_state", "rdma_port_count", "subnet_manager"),
-            meaning="A port that was active, or whose equals are, is not. Its jobs fail, or time out after about "
-            "30 s (NCCL's settings).",
-            next_step="Drain the node; check cable, module and switch port. Initialising or armed: the subnet manager"
-            " is missing. On purpose: commwatch inventory accept.",
+            meaning="A port that was active, or whose equals are, is not. Jobs that use it fail, or time out after "
+            "about 30 s (NCCL's settings).",
+            next_step="Drain the node; check cable, module and switch port, or the subnet manager if the link is up. "
+            "Only if this was done on purpose, run commwatch inventory accept.",
             alert="CommwatchRdmaPortDown",
             opens_after=_DOWN_FOR,
         ),
@@ -158,8 +158,8 @@ RDMA_PORTS = RuleSet(
             quantities=("rdma_port_state", "rdma_port_count"),
             meaning="An active port is gone: adapter off the bus, driver unloaded, or moved to a container or virtual"
             " machine.",
-            next_step="Check with lspci whether the adapter is on the bus: if so reload its driver, else power "
-            "cycle the node. Removed or renamed on purpose: commwatch inventory accept.",
+            next_step="Drain the node; once it is free, reload the adapter's driver if lspci shows the adapter, else "
+            "power cycle the node. Only if this was done on purpose, run commwatch inventory accept.",
             alert="CommwatchRdmaPortMissing",
             opens_after=_DOWN_FOR,
         ),
@@ -171,8 +171,8 @@ RDMA_PORTS = RuleSet(
             quantities=("rdma_speed",),
             meaning="The link runs below its stable rate or lanes, or below equal ports. A job runs at its slowest "
             "port's speed.",
-            next_step="When the node is free, set the link down and up; then swap cable, module, switch port. On "
-            "purpose: commwatch inventory accept.",
+            next_step="Drain the node; once it is free, set the link down and up; if it stays slow, swap cable and "
+            "module. Only if this was done on purpose, run commwatch inventory accept.",
             alert="CommwatchRdmaPortSlow",
         ),
     ),

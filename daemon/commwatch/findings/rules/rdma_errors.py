@@ -45,10 +45,10 @@ RDMA_ERRORS = RuleSet(
             severity="warning",
             role="fault",
             quantities=("rdma_errors",),
-            meaning="The link damages packets, recovers repeatedly, or its ends disagree on flow control. Damaged "
-            "packets are resent late.",
-            next_step="When the node is free, clean or swap cable and module; see whether errors follow cable or "
-            "switch port.",
+            meaning="The link damages packets, recovers repeatedly, or its ends disagree on flow control. Jobs go on; "
+            "lost packets are sent again.",
+            next_step="Drain the node; once it is free, clean or swap cable and module; see whether errors follow "
+            "cable or switch port. Wrong checksums: a sender or switch.",
             alert="CommwatchRdmaErrors",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -70,9 +70,10 @@ RDMA_ERRORS = RuleSet(
             severity="warning",
             role="fault",
             quantities=("rdma_errors",),
-            meaning="A partition or rate rule drops packets: the port is not in their partition.",
-            next_step="Compare the port's partition keys (/sys/class/infiniband/DEVICE/ports/PORT/pkeys) with other "
-            "nodes; check the subnet manager.",
+            meaning="A partition or rate rule drops packets: the port is not in their partition, whose connections "
+            "fail.",
+            next_step="Compare the port's partition keys (/sys/class/infiniband/DEVICE/ports/PORT/pkeys) with those of "
+            "the other nodes, and ask the subnet manager.",
             alert="CommwatchRdmaPacketsRefused",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -83,7 +84,7 @@ RDMA_ERRORS = RuleSet(
             severity="warning",
             role="state",
             quantities=("rdma_errors",),
-            meaning="An error counter is at its maximum. Errors happened; further ones are invisible.",
+            meaning="An error counter is at its maximum. Further errors are not seen; jobs go on.",
             next_step="Clear the port's counters (InfiniBand: perfquery -R -C DEVICE -P PORT) and see which rise.",
             alert="CommwatchRdmaCounterSaturated",
         ),

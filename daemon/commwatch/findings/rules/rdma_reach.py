@@ -71,9 +71,8 @@ RDMA_REACH = RuleSet(
             role="fault",
             quantities=("gpudirect",),
             meaning="Neither nvidia_peermem nor dma-buf of the open kernel module is there: all traffic to other nodes "
-            "is copied through the memory of the host.",
-            next_step="Load nvidia_peermem (modprobe nvidia-peermem), or install the driver with its open kernel "
-            "modules.",
+            "is copied through host memory.",
+            next_step="Load nvidia_peermem (modprobe nvidia-peermem), or install the driver's open kernel modules.",
             opens_after=_OPENS_AFTER,
         ),
     ),

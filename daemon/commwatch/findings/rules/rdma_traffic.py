@@ -87,8 +87,8 @@ RDMA_TRAFFIC = RuleSet(
             quantities=("rdma_losses",),
             meaning="For minutes packets were lost or the other end was not ready. Bandwidth drops, latency has long "
             "tails, and connections may break.",
-            next_step="Check the causes listed. None: read switch counters, check flow control (RoCE), compare other "
-            "nodes' ports.",
+            next_step="Check the causes listed. None: check the counters of the switch port and flow control on both "
+            "ends.",
             alert="CommwatchRdmaRetransmitting",
             opens_after=SUSTAINED_OPENS_AFTER,
             closes_after=COUNT_CLOSES_AFTER,
@@ -101,7 +101,7 @@ RDMA_TRAFFIC = RuleSet(
             quantities=("rdma_losses",),
             meaning="Packets were dropped for minutes. RDMA networks should not drop: a lost packet is resent after a"
             " pause.",
-            next_step="Check for link drops and congestion, and flow control on both ends.",
+            next_step="Check the causes listed, and flow control on both ends.",
             alert="CommwatchRdmaDropping",
             opens_after=SUSTAINED_OPENS_AFTER,
             closes_after=COUNT_CLOSES_AFTER,
@@ -125,7 +125,7 @@ RDMA_TRAFFIC = RuleSet(
             quantities=("rdma_congestion",),
             meaning="The network slows the port or grants less credit than before. Multi-node collectives slow down; "
             "this node is not at fault.",
-            next_step="Compare other nodes: find a slow receiver, or several jobs on one uplink.",
+            next_step="None on this node. Find the congested node or uplink at the switches.",
             alert="CommwatchRdmaCongested",
             opens_after=_CONGESTED_FOR,
             closes_after=COUNT_CLOSES_AFTER,
