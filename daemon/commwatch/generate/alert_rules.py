@@ -133,7 +133,7 @@ _FLAPS = (
 _LINK_FLAPS = (
     f'{{{{ with query (printf "{_FLAPS}" $labels.cluster $labels.job $labels.instance $labels.pci_bus_id '
     "$labels.link) }}{{ if or (gt (. | first | value) 1.0) (eq $value 1.0) (eq $value 2.0) }}, and went down "
-    "{{ if eq (. | first | value) 1.0 }}once{{ else }}{{ . | first | value }} times{{ end }} within an hour"
+    "{{ if eq (. | first | value) 1.0 }}once{{ else }}{{ . | first | value }} times{{ end }} in the last hour"
     "{{ end }}{{ end }}"
 )
 """How often a link went down, where it is up or did so several times; nothing of links that are one part."""
@@ -145,7 +145,7 @@ _RECOVERIES = (
 _RECOVERY_FAILED = (
     f'{{{{ with query (printf "{_RECOVERIES}" $labels.cluster $labels.job $labels.instance $labels.pci_bus_id '
     "$labels.link) }}, and failed to recover {{ if eq (. | first | value) 1.0 }}once{{ else }}"
-    "{{ . | first | value }} times{{ end }} within 5 min{{ end }}"
+    "{{ . | first | value }} times{{ end }} in the last 5 min{{ end }}"
 )
 """How often a link of NVLink 5 could not be trained again; nothing of links that are one part."""
 
