@@ -17,7 +17,7 @@ from typing import Literal
 from commwatch.config.assets import asset
 from commwatch.config.thresholds import Thresholds
 from commwatch.errors import UsageError
-from commwatch.findings.rules import adapters, daemon, fabric, gpu, inventory, jobs, kernel, probe
+from commwatch.findings.rules import adapters, daemon, driver, fabric, gpu, inventory, jobs, kernel, probe
 from commwatch.generate.inhibition import explained
 from commwatch.generate.limits import limit_words, passed
 from commwatch.generate.site import AlertChange, alerts_about_nodes, changed_rules
@@ -361,6 +361,9 @@ def _words(site: Site) -> Mapping[str, str]:
         "adapter_means": _adapter_meanings(),
         "fault_on_nodes": _FAULT_ON_NODES,
         "driver_is": _of_label("reason", {reason: what for reason, (what, _) in DRIVER_FAULTS.items()}),
+        "driver_effect": _of_label(
+            "reason", {reason: code.meaning for reason, code in driver.CODES.items()}, otherwise=""
+        ),
         "driver_cure": _of_label(
             "reason",
             {reason: cure for reason, (_, cure) in DRIVER_FAULTS.items()},
