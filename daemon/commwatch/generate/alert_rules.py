@@ -116,13 +116,15 @@ _XID_AT = (
 _XIDS_KNOWN = frozenset({*kernel.FABRIC_FAILED, *kernel.GPU_FAILED})
 _SXIDS_KNOWN = kernel.SWITCH_FAILED | kernel.SWITCH_WARNS
 _RESET_GPU = (
-    "drain the node, run nvidia-bug-report.sh and commwatch pause, then reset the GPU, or reboot if it does not answer."
+    "drain the node and run nvidia-bug-report.sh; once it is free, run commwatch pause and reset the GPU; if that "
+    "fails, power cycle the node."
 )
 _RESET_SWITCHES = (
-    "drain the node; run commwatch pause and reset all GPUs and NVSwitches together; on repetition call the vendor."
+    "drain the node; once it is free, run commwatch pause and reset all GPUs and NVSwitches together; on repetition "
+    "call the vendor."
 )
 _RESET_SWITCHES_LATER = (
-    "watch whether it happens again; when the node is free, run commwatch pause and reset all GPUs and NVSwitches "
+    "if it happens again, drain the node; once it is free, run commwatch pause and reset all GPUs and NVSwitches "
     "together."
 )
 
