@@ -95,6 +95,11 @@ _GPUS_OF_ELEMENT = (
     "{{ $one.Labels.pci_bus_id }}{{ end }}){{ end }}"
 )
 """The GPUs of ``$element``, such as GPU3 or GPU0-GPU1; nothing where they are not known."""
+_SUSPECTS: Mapping[str, str] = {
+    "gpu": "", "link_group": "the NVLinks of ", "pcie_link": "the PCIe link of ", "pcie_switch": "PCIe switch ",
+    "socket_link": "the link between the CPUs of ", "numa_node": "", "nic": "adapter ",
+}  # fmt: skip
+"""What comes before the element of a suspect, by kind."""
 _XIDS = (
     "group by (xid) (last_over_time(commwatch_gpu_xid_events_recent{cluster='%s',job='%s',instance='%s',"
     "pci_bus_id='%s'}[10m]))"
@@ -349,6 +354,8 @@ def _words(site: Site) -> Mapping[str, str]:
         "job_on_node": _JOB_ON_NODE,
         "from_the_job": _FROM_THE_JOB,
         "gpus_of_element": _GPUS_OF_ELEMENT,
+        "suspect": _of_label("kind", _SUSPECTS, otherwise="{{ $labels.kind }} "),
+        "one_suspect": _of_label("kind", _SUSPECTS, of="$one.Labels", otherwise="{{ $one.Labels.kind }} "),
         "on_duty": _ON_DUTY,
         "gpu_gone": _gpu_gone(site.job),
         "gpu": _GPU,
