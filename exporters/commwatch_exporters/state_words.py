@@ -90,8 +90,8 @@ DRIVER_FAULTS: Final[Mapping[str, tuple[str, str]]] = {
         "start it again; else drain the node; once it is free, reboot it"),
     "no_answer": (
         "no call about any GPU returns, or the process that makes the calls ends",
-        "drain the node; kill no process in state D; once no job runs there, power cycle it if the driver is still "
-        "silent"),
+        "drain the node; kill no process in state D (see ps); if the driver stays silent, power cycle the node once "
+        "no job runs there"),
 }  # fmt: skip
 """``commwatch_driver_unusable`` by reason: what is so, and what cures it."""
 

@@ -117,8 +117,8 @@ GPU = RuleSet(
             role="fault",
             quantities=("gpus",),
             meaning="Driver calls for this GPU do not return, or all of them fail. The job on it hangs or has failed.",
-            next_step="Drain the node. Kill no process in state D; once no other job runs there, power cycle it if "
-            "the GPU is still silent.",
+            next_step="Drain the node. Kill no process in state D (see ps). If the GPU stays silent, power cycle the "
+            "node once no other job runs there.",
             alert="CommwatchGpuNotAnswering",
         ),
         FindingCode(
