@@ -267,8 +267,8 @@ PAIRS = RuleSet(
             quantities=("bandwidth", "pairs"),
             meaning="The pair shares a PCIe switch but is slower than pairs across the CPU. Jobs over both GPUs run "
             "slower.",
-            next_step="See whether ACS sends their traffic over the CPU (sudo lspci -vv: ReqRedir+ at ACSCtl of the "
-            "switch ports); then check IOMMU, and lanes and generation of the switch's uplink.",
+            next_step="See whether ACS sends their traffic over the CPU (sudo lspci -vv: ReqRedir+), then check "
+            "IOMMU, and lanes of the switch's uplink; until then train on GPUs of different switches.",
             alert="CommwatchPairNearerSlower",
             opens_after=_MATRIX_OPENS_AFTER,
         ),
