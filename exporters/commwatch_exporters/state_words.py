@@ -70,8 +70,8 @@ COUNTER_ANOMALIES: Final[Mapping[int, str]] = {2: "blank", 3: "stale", 4: "satur
 DRIVER_FAULTS: Final[Mapping[str, tuple[str, str]]] = {
     "library_mismatch": (
         "its library and its kernel module are of different versions (NVML: LIB_RM_VERSION_MISMATCH)",
-        "the driver was upgraded under a running kernel module: drain the node, then reboot it, or end all that uses "
-        "the GPUs and reload the modules"),
+        "the driver was upgraded under a running kernel module: drain the node; once it is free, reboot it or reload "
+        "the modules"),
     "no_driver": (
         "no kernel module of it answers (NVML: DRIVER_NOT_LOADED, UNINITIALIZED or LIBRARY_NOT_FOUND)",
         "run modprobe nvidia; if it fails, the kernel has no module (dkms status), Secure Boot refused it (mokutil "
@@ -81,18 +81,19 @@ DRIVER_FAULTS: Final[Mapping[str, tuple[str, str]]] = {
         "compare the rights of /dev/nvidia* with the user, groups and sandbox of commwatch's unit or container"),
     "no_gpu": (
         "it lists no GPU, although GPUs are on the PCI bus",
-        "drain the node and reboot it; on repetition the driver may be too old or a firmware may not load: install "
-        "a matching driver"),
+        "drain the node; once it is free, reboot it; on repetition the driver may be too old or a firmware may not "
+        "load: install a matching driver"),
     "unreadable": (
         "NVML fails as it is opened",
-        "drain the node, run nvidia-bug-report.sh and reboot it"),
+        "drain the node and run nvidia-bug-report.sh; once it is free, reboot it"),
     "calls_fail": (
         "it opens, and every call about every GPU fails",
         "run nvidia-smi: if it works on the host, commwatch's container lost its devices (systemctl daemon-reload), so "
-        "start it again; else drain the node and reboot it"),
+        "start it again; else drain the node; once it is free, reboot it"),
     "no_answer": (
         "no call about any GPU returns, or the process that makes the calls ends",
-        "drain the node and kill no process inside the driver; reboot the node if the calls do not return"),
+        "drain the node; kill no process in state D (see ps); if the driver stays silent, power cycle the node once "
+        "no job runs there"),
 }  # fmt: skip
 """``commwatch_driver_unusable`` by reason: what is so, and what cures it."""
 

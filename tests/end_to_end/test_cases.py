@@ -192,7 +192,7 @@ def test_the_pair_under_one_switch_is_the_slow_one(
     assert "No matrix of pairs is current; commwatch diagnose --full-scan measures it." in before
     assert code == 1
     assert "GPUs under one PCIe switch are slower than distant ones: GPU0-GPU1" in after.split("warning:")[0]
-    assert "next: Train on GPUs of different switches" in after
+    assert "until then train on GPUs of different switches" in after
     fastest = re.search(r"the fastest two are GPU(\d) and GPU(\d)", " ".join(one["next_step"] for one in checks))
     assert fastest is not None
     assert {int(fastest[1]) // 2, int(fastest[2]) // 2} == {0, 1}

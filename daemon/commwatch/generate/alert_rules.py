@@ -17,7 +17,7 @@ from typing import Literal
 from commwatch.config.assets import asset
 from commwatch.config.thresholds import Thresholds
 from commwatch.errors import UsageError
-from commwatch.findings.rules import adapters, daemon, fabric, gpu, inventory, jobs, kernel, probe
+from commwatch.findings.rules import adapters, daemon, driver, fabric, gpu, inventory, jobs, kernel, probe
 from commwatch.generate.inhibition import explained
 from commwatch.generate.limits import limit_words, passed
 from commwatch.generate.site import AlertChange, alerts_about_nodes, changed_rules
@@ -97,6 +97,11 @@ _GPUS_OF_ELEMENT = (
     "{{ $one.Labels.pci_bus_id }}{{ end }}){{ end }}"
 )
 """The GPUs of ``$element``, such as GPU3 or GPU0-GPU1; nothing where they are not known."""
+_SUSPECTS: Mapping[str, str] = {
+    "gpu": "", "link_group": "the NVLinks of ", "pcie_link": "the PCIe link of ", "pcie_switch": "PCIe switch ",
+    "socket_link": "the link between the CPUs of ", "numa_node": "", "nic": "adapter ",
+}  # fmt: skip
+"""What comes before the element of a suspect, by kind."""
 _XIDS = (
     "group by (xid) (last_over_time(commwatch_gpu_xid_events_recent{cluster='%s',job='%s',instance='%s',"
     "pci_bus_id='%s'}[10m]))"
@@ -118,13 +123,15 @@ _XID_AT = (
 _XIDS_KNOWN = frozenset({*kernel.FABRIC_FAILED, *kernel.GPU_FAILED})
 _SXIDS_KNOWN = kernel.SWITCH_FAILED | kernel.SWITCH_WARNS
 _RESET_GPU = (
-    "drain the node, run nvidia-bug-report.sh and commwatch pause, then reset the GPU, or reboot if it does not answer."
+    "drain the node and run nvidia-bug-report.sh; once it is free, run commwatch pause and reset the GPU; if that "
+    "fails, power cycle the node."
 )
 _RESET_SWITCHES = (
-    "drain the node; run commwatch pause and reset all GPUs and NVSwitches together; on repetition call the vendor."
+    "drain the node; once it is free, run commwatch pause and reset all GPUs and NVSwitches together; on repetition "
+    "call the vendor."
 )
 _RESET_SWITCHES_LATER = (
-    "watch whether it happens again; when the node is free, run commwatch pause and reset all GPUs and NVSwitches "
+    "if it happens again, drain the node; once it is free, run commwatch pause and reset all GPUs and NVSwitches "
     "together."
 )
 
@@ -135,7 +142,7 @@ _FLAPS = (
 _LINK_FLAPS = (
     f'{{{{ with query (printf "{_FLAPS}" $labels.cluster $labels.job $labels.instance $labels.pci_bus_id '
     "$labels.link) }}{{ if or (gt (. | first | value) 1.0) (eq $value 1.0) (eq $value 2.0) }}, and went down "
-    "{{ if eq (. | first | value) 1.0 }}once{{ else }}{{ . | first | value }} times{{ end }} within an hour"
+    "{{ if eq (. | first | value) 1.0 }}once{{ else }}{{ . | first | value }} times{{ end }} in the last hour"
     "{{ end }}{{ end }}"
 )
 """How often a link went down, where it is up or did so several times; nothing of links that are one part."""
@@ -147,7 +154,7 @@ _RECOVERIES = (
 _RECOVERY_FAILED = (
     f'{{{{ with query (printf "{_RECOVERIES}" $labels.cluster $labels.job $labels.instance $labels.pci_bus_id '
     "$labels.link) }}, and failed to recover {{ if eq (. | first | value) 1.0 }}once{{ else }}"
-    "{{ . | first | value }} times{{ end }} within 5 min{{ end }}"
+    "{{ . | first | value }} times{{ end }} in the last 5 min{{ end }}"
 )
 """How often a link of NVLink 5 could not be trained again; nothing of links that are one part."""
 
@@ -349,6 +356,8 @@ def _words(site: Site) -> Mapping[str, str]:
         "job_on_node": _JOB_ON_NODE,
         "from_the_job": _FROM_THE_JOB,
         "gpus_of_element": _GPUS_OF_ELEMENT,
+        "suspect": _of_label("kind", _SUSPECTS, otherwise="{{ $labels.kind }} "),
+        "one_suspect": _of_label("kind", _SUSPECTS, of="$one.Labels", otherwise="{{ $one.Labels.kind }} "),
         "on_duty": _ON_DUTY,
         "gpu_gone": _gpu_gone(site.job),
         "gpu": _GPU,
@@ -363,6 +372,9 @@ def _words(site: Site) -> Mapping[str, str]:
         "adapter_means": _adapter_meanings(),
         "fault_on_nodes": _FAULT_ON_NODES,
         "driver_is": _of_label("reason", {reason: what for reason, (what, _) in DRIVER_FAULTS.items()}),
+        "driver_effect": _of_label(
+            "reason", {reason: code.meaning for reason, code in driver.CODES.items()}, otherwise=""
+        ),
         "driver_cure": _of_label(
             "reason",
             {reason: cure for reason, (_, cure) in DRIVER_FAULTS.items()},

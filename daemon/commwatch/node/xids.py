@@ -53,12 +53,12 @@ _MESSAGES = {
     GSP_ERRORS_LIMITED: Meaning(
         name="GSP errors are no longer all logged", component="driver", severity="critical",
         meaning="The GPU's own processor failed to answer several times; of further errors 1 in 30 is logged.",
-        advice="As for Xid 119: drain the node, run commwatch pause and reset the GPU.",
+        advice="As for Xid 119: drain the node; once it is free, run commwatch pause and reset the GPU.",
     ),
     INIT_FAILED: Meaning(
         name="GPU initialisation failed", component="driver", severity="critical",
         meaning="The driver could not start a GPU (RmInitAdapter failed); each program that opens the GPU tries again.",
-        advice="Look for the GPU in nvidia-smi -L: if it lacks there, drain the node and power cycle it.",
+        advice="Look for the GPU in nvidia-smi -L: if it lacks there, drain the node; once it is free, power cycle it.",
     ),
     UNREADABLE: Meaning(
         name="Xid or SXid of an unknown form", component="driver", severity="warning",
@@ -68,7 +68,8 @@ _MESSAGES = {
     NVLINK_DETECTION_FAILED: Meaning(
         name="NVLink detection failed", component="nvlink", severity="warning", fabric=True,
         meaning="The driver could not find out which NVLinks have another end.",
-        advice="Look at commwatch_nvlink_link_state; drain the node, run commwatch pause and reset the GPUs together.",
+        advice="Look at commwatch_nvlink_link_state; drain the node; once it is free, run commwatch pause and reset "
+        "all GPUs and NVSwitches together.",
     ),
 }  # fmt: skip
 

@@ -55,9 +55,10 @@ ADAPTERS = RuleSet(
             title="Network adapter has failed",
             severity="critical",
             role="fault",
-            meaning="The driver reports that firmware or adapter have failed, or no longer answer. Traffic of all its "
-            "ports ends.",
-            next_step="Drain the node; power cycle it. Again: update the firmware, then swap the adapter.",
+            meaning="The driver reports that firmware or adapter have failed, or no longer answer. Jobs that use its "
+            "ports fail.",
+            next_step="Drain the node; once it is free, power cycle it. Again: update the firmware, then swap the "
+            "adapter.",
             alert="CommwatchAdapterFailed",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -68,8 +69,9 @@ ADAPTERS = RuleSet(
             severity="warning",
             role="fault",
             meaning="The driver reports an error of the firmware, too much heat, a fault of the cable module, or a "
-            "hung queue. Connections may stall.",
-            next_step="Check cooling, cable module (ethtool -m) and firmware of the adapter.",
+            "hung queue. Jobs that use its ports may stall.",
+            next_step="Read the reason in the kernel log (journalctl -k -g ADDRESS); check cooling, cable module "
+            "(ethtool -m) and firmware of the adapter.",
             alert="CommwatchAdapterTroubled",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,

@@ -125,8 +125,8 @@ CLUSTER = RuleSet(
             role="symptom",
             meaning="Two runs between nodes in a row measured most rails of this node below those of equal nodes. All"
             " nodes of a job wait for it.",
-            next_step="No multi-node jobs. Compare settings, firmware, PCIe links and clocks with an equal node: all "
-            "rails share the cause.",
+            next_step="Keep jobs over several nodes off it. Compare settings, firmware, PCIe links and clocks with an "
+            "equal node: all rails share the cause.",
             alert="CommwatchNodeSlowBetweenNodes",
             opens_after=0.0,
         ),
@@ -136,9 +136,9 @@ CLUSTER = RuleSet(
             severity="warning",
             role="fault",
             meaning="In two runs between nodes in a row most nodes of this leaf were slow, or failed, among "
-            "themselves or to other leaves. The network is at fault.",
-            next_step="Check the switch and its uplinks: ports down, errors, load of other jobs. Keep large jobs "
-            "within other leaves.",
+            "themselves or to other leaves. Jobs over several nodes are slower. The network is at fault.",
+            next_step="Check the switch and its uplinks: ports down, errors, load of other jobs. The nodes below it "
+            "are not the cause. Keep large jobs within other leaves.",
             alert="CommwatchLeafSlow",
             opens_after=0.0,
         ),
@@ -147,7 +147,8 @@ CLUSTER = RuleSet(
             title="The leaf switch of this node, or its uplink, carries far less than others",
             severity="critical",
             role="fault",
-            meaning="As cluster_leaf_slow, below 60 % of what is usual, or nothing at all. The network is at fault.",
+            meaning="As cluster_leaf_slow, below 60 % of what is usual, or nothing at all. Jobs over several nodes "
+            "fail or are much slower. The network is at fault.",
             next_step="Keep jobs over several nodes off this leaf. Check switch and uplinks: ports down, errors.",
             alert="CommwatchLeafFailing",
             opens_after=0.0,
@@ -158,7 +159,7 @@ CLUSTER = RuleSet(
             severity="warning",
             role="symptom",
             meaning="In two runs between nodes in a row all measurements of this node or rail failed, while its "
-            "partners reached others.",
+            "partners reached others. Jobs with this node do not start, or hang.",
             next_step="Run commwatch cluster check with another node: it names port, direction and the command that "
             "cures it.",
             alert="CommwatchPeersUnreachable",

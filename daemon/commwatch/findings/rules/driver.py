@@ -21,7 +21,7 @@ class _Code(NamedTuple):
 
 _NOTHING_RUNS = "No program can use a GPU of this node."
 
-_CODES: Mapping[str, _Code] = {
+CODES: Mapping[str, _Code] = {
     "library_mismatch": _Code("driver_mismatch", "The driver's library and kernel module differ",
                               f"{_NOTHING_RUNS} Running jobs continue."),
     "no_driver": _Code("driver_not_loaded", "The NVIDIA driver is not loaded", _NOTHING_RUNS),
@@ -40,9 +40,9 @@ _CODES: Mapping[str, _Code] = {
 def unusable(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """A driver through which no GPU can be read; the daemon reports it only once it has lasted."""
     for _, reason, flag in facts.each_keyed(Driver.unusable):
-        if flag == 1 and reason in _CODES:
+        if flag == 1 and reason in CODES:
             evidence = Evidence("the driver", DRIVER_FAULTS[reason][0])
-            yield Match(_CODES[reason].name, Component("node", "", "NVIDIA driver"), (evidence,))
+            yield Match(CODES[reason].name, Component("node", "", "NVIDIA driver"), (evidence,))
 
 
 DRIVER = RuleSet(
@@ -59,7 +59,7 @@ DRIVER = RuleSet(
             alert="CommwatchDriverUnusable",
             opens_after=0.0,
         )
-        for reason, code in _CODES.items()
+        for reason, code in CODES.items()
     ),
-    rules=(Rule(unusable, tuple(code.name for code in _CODES.values()), reads=(Driver.unusable,)),),
+    rules=(Rule(unusable, tuple(code.name for code in CODES.values()), reads=(Driver.unusable,)),),
 )

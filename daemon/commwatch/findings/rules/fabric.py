@@ -148,9 +148,9 @@ FABRIC = RuleSet(
             title="The fabric is unhealthy",
             severity="critical",
             role="fault",
-            meaning="NVLink jobs fail, hang, or take slower paths.",
-            next_step="Drain the node; run commwatch pause and reset all GPUs and NVSwitches together. Again: restart "
-            "the fabric manager, then call the vendor.",
+            meaning="Jobs that use NVLink here fail, hang or run slower.",
+            next_step="Drain the node; once it is free, run commwatch pause and reset all GPUs and NVSwitches "
+            "together. Again: restart the fabric manager, then call the vendor.",
             alert="CommwatchFabricUnhealthy",
         ),
         FindingCode(
@@ -159,7 +159,8 @@ FABRIC = RuleSet(
             severity="warning",
             role="fault",
             meaning="Part of the fabric's bandwidth is missing for this GPU. Collectives slow down.",
-            next_step="Check which NVLinks are down on all GPUs, and whether a switch is out of use.",
+            next_step="commwatch inventory on the node shows whether NVLinks are down. Drain the node; once it is "
+            "free, run commwatch pause and reset all GPUs and NVSwitches together.",
             alert="CommwatchFabricDegraded",
         ),
         FindingCode(
@@ -168,8 +169,8 @@ FABRIC = RuleSet(
             severity="warning",
             role="fault",
             meaning="The fabric repairs a route or a timed-out access. Traffic of this GPU may stall.",
-            next_step="Wait a few minutes. If it lasts, drain the node, run commwatch pause and reset all GPUs "
-            "together.",
+            next_step="If it lasts another 10 min, drain the node; once it is free, run commwatch pause and reset all "
+            "GPUs and NVSwitches together.",
             alert="CommwatchFabricDegraded",
         ),
         FindingCode(
@@ -178,9 +179,10 @@ FABRIC = RuleSet(
             severity="critical",
             role="fault",
             quantities=("nvlinks", "nvlink_fabric"),
-            meaning="CUDA does not start on this GPU (system not ready), or it does not reach others over NVLink.",
+            meaning="Jobs do not start on this GPU (CUDA: system not ready), or do not reach it over NVLink.",
             next_step="Drain the node; check that the fabric manager runs and has exactly the driver's version "
-            "(systemctl status nvidia-fabricmanager); restart it, or run commwatch pause and reset the GPUs.",
+            "(systemctl status nvidia-fabricmanager); once the node is free, restart it, or run commwatch pause and "
+            "reset the GPUs.",
             alert="CommwatchFabricNotJoined",
             opens_after=_JOIN_TAKES,
         ),
@@ -189,8 +191,9 @@ FABRIC = RuleSet(
             title="Fabric is misconfigured for this GPU",
             severity="warning",
             role="fault",
-            meaning="The fabric's configuration excludes this GPU.",
-            next_step="Correct it in the fabric manager or where partitions are assigned.",
+            meaning="The NVLink fabric is set up wrongly for this GPU. Jobs do not reach it over NVLink.",
+            next_step="Too few NVLinks: commwatch inventory lists the missing ones. Else drain the node; once it is "
+            "free, correct it in the fabric manager, or where partitions are assigned.",
             alert="CommwatchFabricMisconfigured",
         ),
         FindingCode(
@@ -198,9 +201,10 @@ FABRIC = RuleSet(
             title="Fabric manager is down or lost GPUs",
             severity="warning",
             role="fault",
-            meaning="No GPU can join the fabric, no link fault is handled, and jobs may end.",
-            next_step="Check that it has exactly the driver's version; let the node's jobs finish, then systemctl "
-            "restart nvidia-fabricmanager.",
+            meaning="No GPU can join the fabric, and no link fault is handled. Jobs that use NVLink here may end, or "
+            "not start.",
+            next_step="Drain the node; once it is free, systemctl restart nvidia-fabricmanager. Again: check that it "
+            "has exactly the driver's version (journalctl -u nvidia-fabricmanager).",
             alert="CommwatchFabricServiceDown",
         ),
         FindingCode(
@@ -210,7 +214,8 @@ FABRIC = RuleSet(
             role="fault",
             meaning="Without nvidia-imex nodes share no memory over NVLink; without nvlsm the fabric has no subnet "
             "manager.",
-            next_step="Check with systemctl status why it ended; let the node's jobs finish, then restart it.",
+            next_step="Drain the node; once it is free, restart it with systemctl. Again: its log says why it ended "
+            "(journalctl -u SERVICE).",
             alert="CommwatchFabricServiceDown",
         ),
         FindingCode(
@@ -219,10 +224,11 @@ FABRIC = RuleSet(
             severity="warning",
             role="fault",
             quantities=("nvlink_peers",),
-            meaning="Links are active, but the driver refuses NVLink to other GPUs. NCCL uses PCIe or host memory, "
-            "many times slower.",
-            next_step="Check that all GPUs have joined the fabric in one partition; when the node is free, restart "
-            "the fabric manager, then run commwatch pause and reset the GPUs.",
+            meaning="Links are active, but the driver refuses NVLink to other GPUs. Jobs run much slower: NCCL takes "
+            "PCIe or host memory instead.",
+            next_step="Check that all GPUs have joined the fabric in one partition (nvidia-smi -q). Drain the node; "
+            "once it is free, restart the fabric manager, then run commwatch pause and reset all GPUs and NVSwitches "
+            "together.",
             alert="CommwatchNvlinkP2pRefused",
         ),
     ),

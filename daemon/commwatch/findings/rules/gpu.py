@@ -116,9 +116,9 @@ GPU = RuleSet(
             severity="critical",
             role="fault",
             quantities=("gpus",),
-            meaning="Driver calls for this GPU do not return, or all of them fail. A job on it hangs or ends with all "
-            "its ranks.",
-            next_step="Drain the node. Kill no process inside the driver; reboot if it stays silent.",
+            meaning="Driver calls for this GPU do not return, or all of them fail. The job on it hangs or has failed.",
+            next_step="Drain the node. Kill no process in state D (see ps). If the GPU stays silent, power cycle the "
+            "node once no other job runs there.",
             alert="CommwatchGpuNotAnswering",
         ),
         FindingCode(
@@ -128,8 +128,7 @@ GPU = RuleSet(
             role="fault",
             quantities=("gpus",),
             meaning="The driver cannot reach the GPU over PCIe. Its job has failed; a reset does not help.",
-            next_step="Drain the node, run nvidia-bug-report.sh, power cycle. Again: have card, slot and power "
-            "inspected.",
+            next_step="Drain the node; once it is free, power cycle it. Again: have GPU, slot and power inspected.",
             alert="CommwatchGpuLost",
             replaces=("gpu_not_answering", "gpu_not_listed"),
         ),
@@ -140,8 +139,8 @@ GPU = RuleSet(
             role="fault",
             quantities=("gpus",),
             meaning="The driver refuses the GPU until it is reset. No job can start on it.",
-            next_step="Drain the node, run commwatch pause and reset the GPU (nvidia-smi --gpu-reset); with NVSwitch "
-            "reset all GPUs together. Check the preceding Xid.",
+            next_step="Drain the node; once it is free, run commwatch pause and reset the GPU (nvidia-smi "
+            "--gpu-reset), with NVSwitches all GPUs together. Check the preceding Xid.",
             alert="CommwatchGpuLost",
         ),
         FindingCode(
@@ -151,7 +150,8 @@ GPU = RuleSet(
             role="fault",
             quantities=("gpus",),
             meaning="A known GPU is not on the driver's list. Jobs do not start, or run on fewer.",
-            next_step="Check its PCI address with lspci. Removed on purpose: commwatch inventory accept.",
+            next_step="Drain the node; once it is free, power cycle it. Again: have GPU, slot and power inspected. "
+            "Only if it was taken out on purpose, run commwatch inventory accept.",
             alert="CommwatchGpuLost",
         ),
         FindingCode(
@@ -162,8 +162,8 @@ GPU = RuleSet(
             quantities=("gpus",),
             meaning="The GPU is on the PCI bus and bound to the NVIDIA driver, which could not start it. Jobs do not "
             "start, or run on fewer GPUs.",
-            next_step="Drain the node, run nvidia-bug-report.sh, power cycle. Again: have the card inspected. To "
-            "leave it out, unbind it from the driver.",
+            next_step="Drain the node and run nvidia-bug-report.sh; once it is free, power cycle it. Again: have GPU, "
+            "slot and power inspected. To leave it out, unbind it from the driver.",
             alert="CommwatchGpuNotListed",
         ),
         FindingCode(
@@ -173,7 +173,7 @@ GPU = RuleSet(
             role="fault",
             meaning="After an error the driver requests a reset, a reboot or a drain. Until then the GPU or its peer "
             "traffic fails.",
-            next_step="Drain the node, run commwatch pause and do it; check the preceding Xid.",
+            next_step="Drain the node; once it is free, run commwatch pause and do it. Check the preceding Xid.",
             alert="CommwatchGpuRecoveryNeeded",
             replaces=("gpu_recovery_other",),
         ),
@@ -184,8 +184,9 @@ GPU = RuleSet(
             role="fault",
             meaning="The driver requests the recovery of the IMEX domain, or an action whose number this "
             "version does not know (NVML field 230).",
-            next_step="IMEX domain: check nvidia-imex, and restart the domain when its nodes are free. Unknown "
-            "number: nvidia-smi -q names the action; drain the node before a reset or reboot.",
+            next_step="IMEX domain: check nvidia-imex; drain the domain's nodes; once they are free, restart it on "
+            "all of them. Unknown number: nvidia-smi -q names the action; for a reset or reboot, drain the node; once "
+            "it is free, do it.",
             alert="CommwatchGpuRecoveryOther",
         ),
         FindingCode(
@@ -193,9 +194,10 @@ GPU = RuleSet(
             title="GPU is slowed down while communicating",
             severity="warning",
             role="fault",
-            meaning="Heat, the board or a power brake reduces the clocks. Every collective waits for this GPU.",
-            next_step="Check cooling and power of this GPU and its neighbours. A power brake comes from chassis or "
-            "power supplies.",
+            meaning="Heat, the board or a power brake reduces the clocks. Jobs run slower: every collective waits for "
+            "this GPU.",
+            next_step="Compare temperature and power of the GPUs (nvidia-smi); check fans and power supplies. A power "
+            "brake comes from chassis or power supplies.",
             alert="CommwatchGpuSlowedDown",
         ),
     ),

@@ -126,8 +126,8 @@ INVENTORY = RuleSet(
             quantities=("nvlinks", "pcie_lanes", "pcie_slot"),
             meaning="The GPU has had fewer NVLinks, PCIe lanes or network adapters, or a lower PCIe generation, than "
             "its equals in all of this boot. Collectives run at the weakest GPU's speed.",
-            next_step="Compare with commwatch topology; when the node is free, reboot it, then reseat card, riser or "
-            "adapter. Built so: commwatch inventory accept.",
+            next_step="Drain the node; once it is free, power cycle it. Again: call the vendor (commwatch topology "
+            "shows the slots). Only if the node was built so, run commwatch inventory accept.",
             alert="CommwatchStaticAsymmetry",
         ),
         FindingCode(

@@ -204,7 +204,8 @@ KERNEL = RuleSet(
             role="fault",
             meaning="The driver logged an Xid of NVLink, C2C or PCIe. Jobs on the path have failed or hang; other "
             "ranks see NCCL timeouts.",
-            next_step="Drain the node; run commwatch pause and reset the GPU, or reboot if it does not answer.",
+            next_step="Drain the node; once it is free, run commwatch pause and reset the GPU; if that fails, power "
+            "cycle the node.",
             alert="CommwatchXidFabric",
             opens_after=_LINE_COMES_WITHIN,
             closes_after=COUNT_CLOSES_AFTER,
@@ -217,8 +218,8 @@ KERNEL = RuleSet(
             role="fault",
             meaning="The line of an Xid in the kernel log says Fatal. Jobs on the GPU or its links have failed or "
             "hang, whatever is known of the number.",
-            next_step="Drain the node, run nvidia-bug-report.sh and commwatch pause, then reset the GPU, or reboot if "
-            "it does not answer.",
+            next_step="Drain the node and run nvidia-bug-report.sh; once it is free, run commwatch pause and reset "
+            "the GPU; if that fails, power cycle the node.",
             alert="CommwatchXidFatal",
             opens_after=_LINE_COMES_WITHIN,
             closes_after=COUNT_CLOSES_AFTER,
@@ -229,8 +230,9 @@ KERNEL = RuleSet(
             title="Driver reports a failed GPU",
             severity="warning",
             role="fault",
-            meaning="The GPU, its firmware or its memory had an error that ends jobs. Other ranks time out.",
-            next_step="Drain the node, run commwatch pause and reset the GPU. Again: run field diagnostics.",
+            meaning="The GPU, its firmware or its memory had an error that can end jobs. Other ranks time out.",
+            next_step="Drain the node; once it is free, run commwatch pause and reset the GPU. Again: run field "
+            "diagnostics.",
             alert="CommwatchXidGpu",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -242,7 +244,7 @@ KERNEL = RuleSet(
             severity="warning",
             role="fault",
             meaning="An NVLink 5 unit had an error and continued. The link may fail later.",
-            next_step="Check errors and recoveries of this GPU's links, and watch for more.",
+            next_step="If it happens again, drain the node; once it is free, run commwatch pause and reset the GPU.",
             alert="CommwatchXidNonfatal",
             opens_after=_LINE_COMES_WITHIN,
             closes_after=COUNT_CLOSES_AFTER,
@@ -254,7 +256,7 @@ KERNEL = RuleSet(
             severity="critical",
             role="fault",
             meaning="A link or the whole switch has stopped. NVLink jobs fail or hang; the link's GPU shows Xid 74.",
-            next_step="Drain the node; run commwatch pause and reset the link's GPU, or all GPUs and NVSwitches "
+            next_step="Drain the node; once it is free, run commwatch pause and reset all GPUs and NVSwitches "
             "together. Again: call the vendor.",
             alert="CommwatchSxidFatal",
             opens_after=0.0,
@@ -268,8 +270,8 @@ KERNEL = RuleSet(
             role="fault",
             meaning="The switch ran hot, refused a packet, answered late, or had a nonfatal link error. A link may "
             "stall.",
-            next_step="Check cooling and the fabric manager's partitions. Again: run commwatch pause and reset all "
-            "GPUs and NVSwitches together.",
+            next_step="Too hot: check fans and air inlet. Packet refused: check the fabric manager's partitions. "
+            "Again: drain the node; once it is free, run commwatch pause and reset all GPUs and NVSwitches together.",
             alert="CommwatchSxidWarning",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,

@@ -113,7 +113,7 @@ LINK_FLAPS = RuleSet(
             "nvlink_flapping",
             "NVLink is flapping",
             "The link went down three times within an hour. Each time collectives stall or fail.",
-            "Drain the node; run commwatch pause and reset the GPU with the fabric idle. Again: call the vendor.",
+            "Drain the node; once it is free, run commwatch pause and reset the GPU. Again: call the vendor.",
             "CommwatchNvlinkDown",
             "critical",
         ),

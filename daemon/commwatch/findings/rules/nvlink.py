@@ -159,10 +159,10 @@ NVLINK = RuleSet(
             severity="critical",
             role="fault",
             quantities=("nvlinks",),
-            meaning="A link that was active, or that the board has, is inactive. NCCL routes around it or fails; "
-            "collectives wait for this GPU.",
-            next_step="Drain the node; run commwatch pause and reset the GPU with the fabric idle. Still down: call "
-            "the vendor.",
+            meaning="A link that was active, or that the board has, is inactive. Jobs that use NVLink here fail, hang "
+            "or run slower.",
+            next_step="Drain the node; once it is free, run commwatch pause and reset the GPU; where links of all "
+            "GPUs are down, all GPUs and NVSwitches together. Still down: call the vendor.",
             alert="CommwatchNvlinkDown",
         ),
         FindingCode(
@@ -181,8 +181,10 @@ NVLINK = RuleSet(
             title="NVLinks are set below full bandwidth",
             severity="warning",
             role="fault",
-            meaning="The links of this GPU are set to a lower bandwidth to save power. It limits collectives.",
-            next_step="If not intended, set full bandwidth while no job runs (nvidia-smi nvlink -h names the option).",
+            meaning="The links of this GPU are set to a lower bandwidth to save power. Jobs that use NVLink here run "
+            "slower.",
+            next_step="Ask who set it. If not intended, set full bandwidth while no job runs (nvidia-smi nvlink -h "
+            "names the option).",
             alert="CommwatchNvlinkReduced",
         ),
         FindingCode(
@@ -192,8 +194,8 @@ NVLINK = RuleSet(
             role="symptom",
             meaning="For ten minutes a link has carried much less than others to the same peer. The job runs at its "
             "speed.",
-            next_step="Check the link's errors and recoveries; run commwatch pause and reset the GPU when the node is "
-            "free.",
+            next_step="Drain the node; once it is free, run commwatch pause and reset the GPU. Again on the same "
+            "link: call the vendor.",
             alert="CommwatchNvlinkBelowSiblings",
             opens_after=_BELOW_FOR,
         ),
@@ -203,7 +205,7 @@ NVLINK = RuleSet(
             severity="warning",
             role="fault",
             meaning="A link between GPU and CPU is down. Copies between them are slow or fail.",
-            next_step="Drain the node, then power cycle. Again: call the vendor.",
+            next_step="Drain the node; once it is free, power cycle it. Again: call the vendor.",
             alert="CommwatchC2cDown",
         ),
     ),

@@ -82,8 +82,7 @@ NVLINK_ERRORS = RuleSet(
             severity="critical",
             role="fault",
             meaning="The link lost its training and could not recover. Jobs on this GPU fail or hang.",
-            next_step="Drain the node, run commwatch pause and reset the GPU with the fabric idle. Again: call the "
-            "vendor.",
+            next_step="Drain the node; once it is free, run commwatch pause and reset the GPU. Again: call the vendor.",
             alert="CommwatchNvlinkDown",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -94,8 +93,9 @@ NVLINK_ERRORS = RuleSet(
             title="NVLink retrains again and again",
             severity="warning",
             role="fault",
-            meaning="Each retraining stops collectives for a moment. The link is about to fail.",
-            next_step="Note link and far end. Continues after a GPU reset: have GPU or baseboard inspected.",
+            meaning="Each retraining stops collectives for a moment. The link may fail.",
+            next_step="Note link and far end (nvidia-smi nvlink -R). Drain the node; once it is free, run commwatch "
+            "pause and reset the GPU. Again on the same link: call the vendor.",
             alert="CommwatchNvlinkRecovering",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -119,8 +119,8 @@ NVLINK_ERRORS = RuleSet(
             severity="warning",
             role="fault",
             meaning="Packets arrived damaged and were resent; a healthy link has no replays. It may start to retrain.",
-            next_step="Run commwatch pause and reset the GPU when the node is free; have it inspected if replays "
-            "return on the same link.",
+            next_step="If it happens again on the same link, drain the node; once it is free, run commwatch pause and "
+            "reset the GPU.",
             alert="CommwatchNvlinkReplays",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -132,8 +132,8 @@ NVLINK_ERRORS = RuleSet(
             role="fault",
             meaning="The link counts errors that a healthy one never has. Jobs may stall, or fail with an NVLink "
             "error.",
-            next_step="Check this GPU's Xids; run commwatch pause and reset it when the node is free; have it "
-            "inspected if they return.",
+            next_step="Drain the node; once it is free, run commwatch pause and reset the GPU. Again on the same "
+            "link: call the vendor.",
             alert="CommwatchNvlinkPacketErrors",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -143,8 +143,10 @@ NVLINK_ERRORS = RuleSet(
             title="NVLink receives packets damaged elsewhere",
             severity="warning",
             role="fault",
-            meaning="The far side marked packets as bad before forwarding them: another GPU or a switch is at fault.",
-            next_step="Check other GPUs' links for errors, and NVSwitches for SXids. This link is healthy.",
+            meaning="The far side marked packets as bad before forwarding them: another GPU or a switch is at fault. "
+            "Jobs may fail.",
+            next_step="Check other GPUs' links for errors, and NVSwitches for SXids. This link is healthy. No others, "
+            "and it goes on: call the vendor.",
             alert="CommwatchNvlinkRemoteErrors",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -154,9 +156,10 @@ NVLINK_ERRORS = RuleSet(
             title="NVLink damages too many bits",
             severity="warning",
             role="fault",
-            meaning="The link has more bit errors than a healthy one. Bandwidth is lost, and the link may fail.",
-            next_step="Note the link and its far end; run commwatch pause and reset the GPU when the node is free; "
-            "then have GPU or baseboard inspected.",
+            meaning="The link has more bit errors than a healthy one. Jobs go on and lose bandwidth; the link may "
+            "fail.",
+            next_step="Note link and far end (nvidia-smi nvlink -R). Drain the node; once it is free, run commwatch "
+            "pause and reset the GPU. Again on the same link: call the vendor.",
             alert="CommwatchNvlinkBitErrors",
             closes_after=COUNT_CLOSES_AFTER,
         ),

@@ -238,9 +238,10 @@ PAIRS = RuleSet(
             severity="warning",
             role="symptom",
             quantities=("bandwidth", "pairs"),
-            meaning="The pair is below its path's expected or former rate. A ring runs at its weakest pair's speed. "
-            "Two GPUs are one pair, which does not show whether a GPU, its link or the host is slow.",
-            next_step="Check the causes listed and commwatch heatmap; keep communication-heavy jobs off both GPUs.",
+            meaning="The pair is below its path's expected or former rate. Jobs over both GPUs run at the speed of "
+            "this pair. Two GPUs are one pair, which does not show whether a GPU, its link or the host is slow.",
+            next_step="Check the causes listed; commwatch heatmap says what to check. Until it is mended, keep jobs "
+            "that communicate much off the node.",
             alert="CommwatchPairSlow",
             opens_after=_MATRIX_OPENS_AFTER,
         ),
@@ -264,10 +265,10 @@ PAIRS = RuleSet(
             severity="info",
             role="symptom",
             quantities=("bandwidth", "pairs"),
-            meaning="The pair shares a PCIe switch but is slower than pairs across the CPU. Jobs placed by topology "
-            "get the worse GPUs.",
-            next_step="Train on GPUs of different switches. Check the switch's lanes, generation and uplink, ACS and "
-            "IOMMU.",
+            meaning="The pair shares a PCIe switch but is slower than pairs across the CPU. Jobs over both GPUs run "
+            "slower.",
+            next_step="See whether ACS sends their traffic over the CPU (sudo lspci -vv: ReqRedir+), then check "
+            "IOMMU, and lanes of the switch's uplink; until then train on GPUs of different switches.",
             alert="CommwatchPairNearerSlower",
             opens_after=_MATRIX_OPENS_AFTER,
         ),
@@ -277,9 +278,10 @@ PAIRS = RuleSet(
             severity="warning",
             role="symptom",
             quantities=("bandwidth", "pairs"),
-            meaning="The same pairs were slow in three matrices in a row, and this part explains them best.",
-            next_step="commwatch heatmap shows what to check; listed causes are faults seen there. Keep "
-            "communication-heavy jobs off the slow pairs.",
+            meaning="The same pairs were slow in three measurements in a row, and this part explains them best. Jobs "
+            "run at the speed of the slow pairs.",
+            next_step="commwatch heatmap says what to check; listed causes are faults seen there. Until it is mended, "
+            "keep jobs that communicate much off the node.",
             alert="CommwatchPartSuspect",
             opens_after=0.0,
         ),

@@ -14,7 +14,7 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         severity="warning",
         role="symptom",
         quantities=("small_messages", "message_sizes"),
-        meaning="Several results in a row were far above usual. Jobs with small messages slow down.",
+        meaning="Several results in a row were far above usual. Jobs with small messages run slower.",
         next_step="Check the causes listed. The pairs are measured after the third result, if the node is free: "
         "commwatch heatmap shows whether one GPU or link is late. None is: check CPU load.",
         alert="CommwatchProbeLatencyStreak",
@@ -27,7 +27,7 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         role="symptom",
         quantities=("bandwidth", "large_messages", "message_sizes"),
         meaning="Several results in a row were below the expectation: configured, published for this hardware, "
-        "learned here, or a model. Training waits for communication.",
+        "learned here, or estimated. Jobs that use these paths run slower.",
         next_step="Check the causes listed. The pairs and host copies are measured after the third result, if the "
         "node is free: commwatch heatmap shows the slow ones. None is: check commwatch topology and compare an equal "
         "node.",
@@ -42,9 +42,9 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         role="symptom",
         quantities=("bandwidth", "large_messages", "message_sizes"),
         meaning="Three results in a row were at least 15 % below what this node gave before. It stays open until the "
-        "level is back. Training waits for communication.",
+        "level is back. Jobs that use these paths run slower.",
         next_step="Check the causes listed, the slow pair or GPU of commwatch heatmap, and what changed at that time. "
-        "Lower for good and on purpose: commwatch inventory accept.",
+        "Only if the lower level is on purpose, run commwatch inventory accept.",
         alert="CommwatchProbeBandwidthLost",
         opens_after=0.0,
         replaces=("probe_bandwidth_short",),
@@ -55,7 +55,8 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         severity="warning",
         role="symptom",
         quantities=("bandwidth", "large_messages", "message_sizes"),
-        meaning="Several results in a row were between 60 and 85 % of the configured or published value.",
+        meaning="Several results in a row were between 60 and 85 % of the configured or published value. Jobs that "
+        "use these paths may run slower.",
         next_step="Check the causes listed, NVLinks and lanes. Published values with NVLink SHARP need it: check that "
         "NCCL uses NVLS. Usual for this machine: set expected_bandwidth to what its equals give.",
         alert="CommwatchProbeBandwidthShort",
@@ -63,12 +64,12 @@ PROBE_CODES: tuple[FindingCode, ...] = (
     ),
     FindingCode(
         name="probe_below_model",
-        title="Probe gives less than a model expects",
+        title="Probe gives less than estimated",
         severity="info",
         role="state",
         quantities=("bandwidth",),
-        meaning="Bandwidth below 85 %, or latency above 2.5 times, of a model's value. The model may be wrong for this "
-        "machine.",
+        meaning="Bandwidth below 85 %, or latency above 2.5 times, of what is estimated from the topology. The "
+        "estimate may be wrong for this machine; else jobs run slower.",
         next_step="Compare with an equal node. The same there: set expected_bandwidth or latency_limit to it.",
         alert="CommwatchProbeBelowModel",
         opens_after=0.0,
@@ -100,8 +101,8 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         severity="critical",
         role="symptom",
         meaning="Data differed bit by bit from what was sent. Jobs may compute wrong numbers without any error.",
-        next_step="Drain the node. Run commwatch probe --pairs, then the vendor's memory and link tests on the GPUs "
-        "involved.",
+        next_step="Warn the owner of the job and drain the node; once it is free, run commwatch probe --pairs, then "
+        "the vendor's memory and link tests on the GPUs involved.",
         alert="CommwatchProbeWrongResult",
         opens_after=0.0,
         closes_after=COUNT_CLOSES_AFTER,
@@ -124,7 +125,7 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         role="symptom",
         meaning="The last results spread at least twice as much as those before, under equal conditions. Jobs wait "
         "for the slow ones.",
-        next_step="Find what comes and goes: CPU load, clocks, a retraining link. ",
+        next_step="Find what comes and goes: CPU load, clocks, a retraining link.",
         alert="CommwatchProbeSwing",
     ),
     FindingCode(

@@ -43,8 +43,8 @@ _LOST: Final = (
     "with --device or use CDI (nvidia-ctk), and look at the kernel log for an Xid 79 or 119."
 )
 _MEMORY: Final = (
-    "Drain the node, run commwatch pause and reset the GPU, so that the row is remapped (nvidia-smi -q -d "
-    "ROW_REMAPPER); look for Xid 48, 63, 64, 94 and 95 in the kernel log. Again on the same GPU: have the card "
+    "Drain the node; once it is free, run commwatch pause and reset the GPU, so that the row is remapped (nvidia-smi "
+    "-q -d ROW_REMAPPER); look for Xid 48, 63, 64, 94 and 95 in the kernel log. Again on the same GPU: have the card "
     "inspected."
 )
 _COMPUTE: Final = (
@@ -149,9 +149,9 @@ CUDA_ROWS: Final[tuple[Message, ...]] = (
     _row("cuda", r"(?i)nvml(?: error)?: GPU is lost", LOST_GPU),
     _row("cuda", r"NV_ERR_RESET_REQUIRED", About("gpu",
          "The driver refuses the GPU until it is reset.",
-         "Drain the node, run commwatch pause and reset the GPU, together with those that it shares NVLinks with "
-         "(nvidia-smi --gpu-reset); look for the Xid that came before. Again on the same GPU: have the card "
-         "inspected.")),
+         "Drain the node; once it is free, run commwatch pause and reset the GPU, together with those that it shares "
+         "NVLinks with (nvidia-smi --gpu-reset); look for the Xid that came before. Again on the same GPU: have the "
+         "card inspected.")),
     # --- the fabric ---
     _row("nvls", r"(?i)system not yet initialized|SystemNotReady|SYSTEM_NOT_READY", About("nvlink",
          "CUDA does not start, because nobody has set up the NVSwitches: error 802.",

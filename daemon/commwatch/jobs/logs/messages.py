@@ -47,8 +47,8 @@ _NO_THREADS: Final = About("config", "A process could not start a thread: a limi
     "Raise the limit of processes: ulimit -u, TasksMax of the unit, --pids-limit of the container, pids.max of its "
     "cgroup.")  # fmt: skip
 LOST_GPU: Final = About("gpu", "The driver does not reach a GPU any more.",
-    "Look for Xid 79 or another Xid of that GPU in the kernel log. Drain the node and restart it; again on the same "
-    "GPU: have card, riser and slot inspected.")  # fmt: skip
+    "Look for Xid 79 or another Xid of that GPU in the kernel log. Drain the node; once it is free, power cycle "
+    "it; if the GPU is lost again, have GPU, slot and power inspected.")  # fmt: skip
 _STORAGE: Final = About("host",
     "The file system failed under the job: its disk, or the server that it is mounted from.",
     "Look at the kernel log of the node (nfs, Lustre, nvme, I/O error) and at the mount (df, mount); the job can go on "
@@ -161,8 +161,8 @@ MESSAGES_SAID: Final[tuple[Message, ...]] = (
     _message("cuda", "device handle for GPU", r"device handle for GPU.{0,80}(?:GPU is lost|Unknown Error)", LOST_GPU),
     _message("cuda", "nvidia: probe", r"\bnvidia: probe of \S{1,20} failed", About("gpu",
              "The driver could not start a GPU.",
-             "Read the lines of NVRM before this one; power cycle the node, and if it stays so have card and slot "
-             "inspected.")),
+             "Read the lines of NVRM before this one; drain the node; once it is free, power cycle it; if it stays so, "
+             "have GPU, slot and power inspected.")),
     _message("version", "ompiled with CUDA", r"not compiled with CUDA enabled", About("config",
              "torch was installed in a build without CUDA.",
              "Install the build for the CUDA version of the driver (nvidia-smi shows it): pip install torch "
