@@ -94,12 +94,13 @@ def test_a_fabric_manager_that_is_gone_is_one_finding_of_the_node() -> None:
 
 
 def test_services_that_run_or_do_not_belong_to_the_fabric_are_no_finding() -> None:
-    """The persistence daemon has no part in it; a service that is not told of is not needed."""
-    running = {RUNNING: {("nvidia-fabricmanager",): 1, ("nvidia-persistenced",): 0, ("nvlsm",): 1}}
+    """The persistence daemon has no part in it, nvidia-imex may belong to a job, one without a reading is not needed."""
+    others = {("nvidia-persistenced",): 0, ("nvidia-imex",): 0}
+    running = {RUNNING: {("nvidia-fabricmanager",): 1, ("nvlsm",): 1, **others}}
 
     assert seen_by("fabric_manager_down", facts_of(running)) == []
     assert seen_by("fabric_manager_down", facts_of({})) == []
-    [match] = seen_by("fabric_manager_down", facts_of({RUNNING: {("nvidia-imex",): 0}}))
+    [match] = seen_by("fabric_manager_down", facts_of({RUNNING: {("nvlsm",): 0}}))
     assert match.code == "fabric_service_down"
 
 

@@ -28,8 +28,7 @@ FAULTS: Mapping[str, tuple[str, str]] = {
 _NOT_STARTED, _IN_PROGRESS, _COMPLETED = 1, 2, 3
 
 _NOTHING_WRONG = 1
-_FABRIC_MANAGER = "nvidia-fabricmanager"
-_FABRIC_SERVICES = ("nvidia-imex", "nvlsm")
+_FABRIC_MANAGER, _SUBNET_MANAGER = "nvidia-fabricmanager", "nvlsm"
 
 _JOIN_TAKES = 60.0
 """Seconds for which a GPU may be joining after a start or a reset before that is a finding."""
@@ -87,7 +86,10 @@ def misconfigured(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 
 
 def services(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
-    """The services without which the fabric does not work, or does not start again."""
+    """The services without which the fabric does not work, or does not start again.
+
+    nvidia-imex is none of them: a scheduler may start it for each job and end it with the job.
+    """
     running = {service.name: flag for service, flag in facts.each(Service.running)}
     manager = [Evidence("process", "not running")] if running.get(_FABRIC_MANAGER) == 0 else []
     checks = facts.each_keyed(Gpu.fabric_faults)
@@ -96,10 +98,9 @@ def services(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
         manager.append(Evidence("GPUs that have lost their connection to it", cut_off))
     if manager:
         yield Match("fabric_manager_down", service_of(_FABRIC_MANAGER), tuple(manager))
-    for name in _FABRIC_SERVICES:
-        if running.get(name) == 0:
-            evidence = Evidence("process, seen running before", "not running")
-            yield Match("fabric_service_down", service_of(name), (evidence,))
+    if running.get(_SUBNET_MANAGER) == 0:
+        evidence = Evidence("process, seen running before", "not running")
+        yield Match("fabric_service_down", service_of(_SUBNET_MANAGER), (evidence,))
 
 
 def unreachable(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
@@ -212,8 +213,7 @@ FABRIC = RuleSet(
             title="Fabric service is down",
             severity="warning",
             role="fault",
-            meaning="Without nvidia-imex nodes share no memory over NVLink; without nvlsm the fabric has no subnet "
-            "manager.",
+            meaning="Without nvlsm the fabric has no subnet manager.",
             next_step="Drain the node; once it is free, restart it with systemctl. Again: its log says why it ended "
             "(journalctl -u SERVICE).",
             alert="CommwatchFabricServiceDown",
