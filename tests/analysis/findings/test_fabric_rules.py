@@ -94,7 +94,7 @@ def test_a_fabric_manager_that_is_gone_is_one_finding_of_the_node() -> None:
 
 
 def test_services_that_run_or_do_not_belong_to_the_fabric_are_no_finding() -> None:
-    """The persistence daemon has no part in it, nvidia-imex may belong to a job, one without a reading is not needed."""
+    """The persistence daemon has no part in it, nvidia-imex may belong to a job, one without a reading is none."""
     others = {("nvidia-persistenced",): 0, ("nvidia-imex",): 0}
     running = {RUNNING: {("nvidia-fabricmanager",): 1, ("nvlsm",): 1, **others}}
 
