@@ -21,7 +21,6 @@ from pathlib import Path
 import msgspec
 
 from commwatch.jobs.settings.records import AuditOrder, AuditRecord
-from commwatch.service.instruments import Instruments
 from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.wire import WorkerPlan
 
@@ -55,7 +54,7 @@ async def audits(procfs: Path, count: int, runs: int) -> dict[str, float]:
     settings = ReaderSettings(
         WorkerPlan("settings", ("nccl_settings",), procfs=str(procfs)), 5, 10, resume=lambda: {"nccl_settings": order}
     )  # fmt: skip
-    reader = Reader(settings, Instruments())
+    reader = Reader(settings)
     cpu, wall, judged = [], [], []
     for _ in range(runs):
         before, started = children_cpu_seconds(), time.monotonic()

@@ -29,7 +29,7 @@ from commwatch.__main__ import build_parser
 from commwatch.config.settings import Config, Metrics, NcclLogsSection, Paths, Simulation, Sources
 from commwatch.config.simulated import SimulationPlan, absolute, is_recording
 from commwatch.findings.api_documents import SnapshotDocument, metric_records
-from commwatch.node.run import Collected, Collector
+from commwatch.node.run import Collected, Collector, Keeper
 from commwatch.node.starvation import Starvation
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, NcclNotes, StepOutcome
 from commwatch.readings import Batch, SourceUnavailable
@@ -130,8 +130,8 @@ class _ReaderHere(ScriptedReader):
 
     daemon: SimulatedDaemon
 
-    def __init__(self, settings: Any, events: Any, **_: Any) -> None:
-        super().__init__(settings.name)
+    def __init__(self, settings: Any, keeper: Keeper, **_: Any) -> None:
+        super().__init__(settings.name, keeper=keeper)
         self.settings = settings
         self._sources: dict[str, Source] = {}
         """Open, by name."""

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from commwatch.config.settings import NcclLogsSection, Sources, section_json
 from commwatch.node.run import Collected
-from commwatch.service.instruments import Instruments
 from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.wire import WorkerPlan
 from support.waiting import PATIENCE_SECONDS
@@ -29,7 +28,6 @@ def test_a_process_that_was_killed_is_replaced_without_a_line_lost_or_counted_tw
     told: dict[str, bytes] = {}
     reader = Reader(
         ReaderSettings(WorkerPlan("jobs", ("nccl_logs",), settings, confined=True), 10, 20, resume=lambda: dict(told)),
-        Instruments(),
     )
 
     async def collect() -> list[tuple[str, int]]:

@@ -10,7 +10,6 @@ import msgspec
 
 from commwatch.jobs.settings.records import AuditOrder, AuditRecord
 from commwatch.node.run import Collected
-from commwatch.service.instruments import Instruments
 from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.wire import WorkerPlan
 from support.core import in_loop
@@ -27,7 +26,7 @@ def reader(table: ProcessTable, *pids: int) -> Reader:
                    confined=True),
         START_DEADLINE, START_DEADLINE, resume=lambda: {"nccl_settings": order},
     )  # fmt: skip
-    return Reader(settings, Instruments())
+    return Reader(settings)
 
 
 async def audit(one: Reader) -> Collected:

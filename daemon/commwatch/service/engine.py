@@ -22,7 +22,7 @@ from commwatch.jobs.evidence import JobEvidence
 from commwatch.jobs.settings.plan import SOURCE as SETTINGS
 from commwatch.jobs.settings.plan import JobSettings
 from commwatch.node.gpus_now import GPU_COLLECTORS, PROCESS_COLLECTOR
-from commwatch.node.run import Collected, Collector
+from commwatch.node.run import Collected, Collector, Keeper
 from commwatch.node.starvation import Starvation
 from commwatch.node.store import Store
 from commwatch.readings import Absence
@@ -54,7 +54,7 @@ FIRST_RUN_PATIENCE_SECONDS = 10.0
 """The daemon is ready after this time, even if some collectors have not answered."""
 
 
-class Engine:
+class Engine(Keeper):
     """Everything that depends on the configuration."""
 
     def __init__(
@@ -103,8 +103,6 @@ class Engine:
         self.collection = Collection(
             collectors, self._readers, self.store, instruments, self.presence, self.pipeline.wraps
         )  # fmt: skip
-        for reader in self._readers.values():
-            reader.keeper = self
         self.verdict = Judge(thresholds, kept.history, kept.register, self.store, instruments, self.collection)
         self.probing = Probing(
             config,
@@ -155,12 +153,12 @@ class Engine:
             # No other process gets it: a driver's library or the file of a job has no business in it.
             launch=partial(self._launch, kernel_log=self._kernel_log) if "kernel_log" in sections else self._launch,
         )
-        self._instruments.worker_stuck(row.name, 0)
+        self.worker_stuck(row.name, 0)
         if SETTINGS in sections:
-            return Reader(settings, self._instruments)
+            return Reader(settings, self)
         if not row.holds_driver:  # nothing stuck in a driver holds it back
-            return Reader(settings, self._instruments, starvation=self._starvation)
-        return Reader(settings, self._instruments, stuck_elsewhere=self._stuck_ranks, starvation=self._starvation)
+            return Reader(settings, self, starvation=self._starvation)
+        return Reader(settings, self, stuck_elsewhere=self._stuck_ranks, starvation=self._starvation)
 
     def _build_collectors(self) -> list[Collector]:
         return [
@@ -202,6 +200,12 @@ class Engine:
     def lose(self, collector: str, absence: Absence) -> None:
         """Drop everything about a device that does not answer; the next run reports it."""
         self.collection.lose(collector, absence)
+
+    def worker_restarted(self, worker: str, reason: str) -> None:
+        self._instruments.worker_restarts.labels(worker, reason).inc()
+
+    def worker_stuck(self, worker: str, count: int) -> None:
+        self._instruments.worker_stuck.labels(worker).set(count)
 
     # --- what the parts ask of each other ---
 
@@ -323,7 +327,7 @@ class Engine:
 
     def refresh(self) -> None:
         """Bring up to date what depends on the time alone."""
-        self._instruments.worker_stuck("probe", self.probing.stuck_count)
+        self.worker_stuck("probe", self.probing.stuck_count)
         self.probing.refresh()
         self.between_nodes.refresh()
 

@@ -46,7 +46,7 @@ class Instruments(Registered):
         self.registry.register(self)
         self.collector_errors = self._counter("collector_errors_total")
         self.worker_restarts = self._counter("worker_restarts_total")
-        self.worker_stuck_count = self._gauge("worker_stuck")
+        self.worker_stuck = self._gauge("worker_stuck")
         self.config_reload_successful = self._gauge("config_last_reload_successful")
         self.config_reload_time = self._gauge("config_last_reload_success_timestamp_seconds")
         self.scheduler_missed = self._counter("scheduler_missed_runs_total")
@@ -96,14 +96,6 @@ class Instruments(Registered):
         row = CATALOGUE[f"commwatch_{name}"]
         return Info(row.name.removesuffix("_info"), row.text, row.labels, registry=self.registry)
 
-    def worker_restarted(self, worker: str, reason: str) -> None:
-        """A worker process is replaced."""
-        self.worker_restarts.labels(worker, reason).inc()
-
-    def worker_stuck(self, worker: str, count: int) -> None:
-        """Set the number of a worker's processes that missed their deadline and have not come back."""
-        self.worker_stuck_count.labels(worker).set(count)
-
     def show_reload(self, what: str, succeeded: bool) -> None:
         """Show whether the configuration in force is that of the files, after they were read."""
         self._read_well[what] = succeeded
@@ -130,7 +122,7 @@ class Instruments(Registered):
     def forget_engine(self) -> None:
         """Say nothing of collectors, sources and processes: another configuration may not have them."""
         self.collection = None
-        for gauge in (self.worker_stuck_count, self.process_memory, self.thresholds_info):
+        for gauge in (self.worker_stuck, self.process_memory, self.thresholds_info):
             gauge.clear()
 
     def show_maintenance(self, reason: str | None) -> None:

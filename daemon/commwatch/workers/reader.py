@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 import structlog
@@ -62,16 +62,6 @@ class ReaderSettings:
     def name(self) -> str:
         """On the metrics."""
         return self.plan.name
-
-
-class ReaderEvents(Protocol):
-    """Events of a reader that the daemon counts in its own metrics."""
-
-    def worker_restarted(self, worker: str, reason: str) -> None:
-        """A process is replaced."""
-
-    def worker_stuck(self, worker: str, count: int) -> None:
-        """The number of processes that missed their deadline and have not come back."""
 
 
 @dataclass
@@ -141,25 +131,6 @@ class _Slot:
 _RELEASED: Final = Absence("", "crashed", "released")
 
 
-class _Nobody:
-    """Keeps and counts nothing: a command waits for each run itself."""
-
-    def keep(self, collected: Collected) -> None:
-        """See ``Keeper``."""
-
-    def lose(self, collector: str, absence: Absence) -> None:
-        """See ``Keeper``."""
-
-    def worker_restarted(self, worker: str, reason: str) -> None:
-        """See ``ReaderEvents``."""
-
-    def worker_stuck(self, worker: str, count: int) -> None:
-        """See ``ReaderEvents``."""
-
-
-_NOBODY: Final = _Nobody()
-
-
 class Reader:
     """Keeps worker processes running that read the devices of some sources, each run with a deadline.
 
@@ -171,19 +142,19 @@ class Reader:
     def __init__(
         self,
         settings: ReaderSettings,
-        events: ReaderEvents = _NOBODY,
+        keeper: Keeper | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         stuck_elsewhere: Callable[[], int] = lambda: 0,
         starvation: Starvation | None = None,
     ) -> None:
         """Args:
+        keeper: None: only who waits for a run gets it.
         stuck_elsewhere: processes of other readers and probes that hang in the same driver.
         starvation: see ``Worker.start``.
         """
         self.settings = settings
-        self.keeper: Keeper = _NOBODY
+        self.keeper = keeper or Keeper()
         self._starvation = starvation
-        self._events = events
         self._monotonic = monotonic
         self._stuck_elsewhere = stuck_elsewhere
         self._every: dict[str, float] = {}
@@ -192,7 +163,7 @@ class Reader:
         """By collector who waits for a run of it, and since which monotonic time: a run under way by then is none."""
         self._main = _Slot(self)
         self._own: dict[str, _Slot] = {}
-        self._stuck = StuckProcesses(settings.name, settings.procfs, events.worker_stuck)
+        self._stuck = StuckProcesses(settings.name, settings.procfs, self.keeper.worker_stuck)
         self._retiring: dict[Worker, asyncio.Task[None]] = {}
         """Workers that were asked to end."""
         self._stopped = False
@@ -486,7 +457,7 @@ class Reader:
         device, slot.well_since = slot.only or hung.suspect, None
         slot.vacate()
         self._stuck.add(worker, device, self._monotonic())
-        self._events.worker_restarted(self.settings.name, "deadline")
+        self.keeper.worker_restarted(self.settings.name, "deadline")
         # A suspect that has come back waits: its process could be the third that hangs.
         for own in self._own.values():
             self._retire(own)
@@ -512,7 +483,7 @@ class Reader:
         slot.failure = "has closed its connection" if exit_code is None else f"ended with exit code {exit_code}"
         log.warning("a worker ended and will be replaced", worker=self.settings.name, exit_code=exit_code,
                     device=touched)  # fmt: skip
-        self._events.worker_restarted(self.settings.name, "crashed")
+        self.keeper.worker_restarted(self.settings.name, "crashed")
 
     def _rest_unavailable(self, slot: _Slot, error: SourceUnavailable) -> None:
         if self.settings.plan.rest_when_unavailable and slot.worker is not None:
@@ -536,7 +507,7 @@ class Reader:
             slot.renewal.start(now)
         elif now >= slot.renewal.until and slot.worker is not None:
             slot.renewal.start(now)
-            self._events.worker_restarted(self.settings.name, "device_lost")
+            self.keeper.worker_restarted(self.settings.name, "device_lost")
             self._retire(slot)
 
     def _rejoin(self, slot: _Slot, collected: Collected) -> None:
@@ -552,7 +523,7 @@ class Reader:
         del self._own[slot.only]
         log.info("a device that did not answer once is served with the others again", worker=self.settings.name,
                  device=slot.only)  # fmt: skip
-        self._events.worker_restarted(self.settings.name, "rejoined")
+        self.keeper.worker_restarted(self.settings.name, "rejoined")
         self._retire(slot)
         self._retire(self._main)
         slot.close()
@@ -600,8 +571,9 @@ class Reader:
     def take_over(self, earlier: Reader) -> None:
         """Look after the stuck processes of a reader that was stopped, and leave their devices alone as it did."""
         self._stuck, self._aliases = earlier._stuck, earlier._aliases
+        self._stuck.changed = self.keeper.worker_stuck
         self._own = {device: _Slot(self, device) for device in self._stuck.devices if device}
-        self._events.worker_stuck(self.settings.name, len(self._stuck))
+        self.keeper.worker_stuck(self.settings.name, len(self._stuck))
 
     async def stop(self, deadline: float = 1.5) -> None:
         """Stop for good; a stuck process is left behind, and ends by itself when its call returns."""
