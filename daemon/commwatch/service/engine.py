@@ -33,7 +33,7 @@ from commwatch.service.job_ras import JobRas
 from commwatch.service.job_words import JobWords
 from commwatch.service.judge import Judge
 from commwatch.service.judgement import STATE_NAME, check, restore
-from commwatch.service.keeping import Keeping, Record
+from commwatch.service.keeping import Keeping
 from commwatch.service.pipeline import STATE_NAME as INVENTORY
 from commwatch.service.pipeline import Pipeline
 from commwatch.service.probing import Probing
@@ -371,12 +371,11 @@ class Engine(Keeper):
 
     async def save(self) -> None:
         """Write all of it now; what cannot be written is logged, and tried again at the next time."""
-        await self._keeping.save(everything=True)
+        await self._keeping.save()
 
-    def records(self) -> tuple[Record, ...]:
-        """The records that should agree after a crash, in the order in which they are written."""
-        inventory = self.pipeline.inventory.state
-        records = (Record(INVENTORY, inventory, msgspec.json.encode(inventory)),)
+    def records(self) -> dict[str, msgspec.Struct]:
+        """The records that should agree after a crash, by name, in the order in which they are written."""
+        records: dict[str, msgspec.Struct] = {INVENTORY: self.pipeline.inventory.state}
         if self.verdict.looked_at is None:
             return records  # events may have been counted that the history does not know yet
         if not self._is_judged:
@@ -388,7 +387,7 @@ class Engine(Keeper):
             # A defect of ours: what was written before agrees, and what has happened since is counted again from it.
             log.error("the record of events and findings contradicts itself and is not saved", error=str(error))
             return records
-        return (*records, Record(STATE_NAME, judgement, judgement.essence()))
+        return {**records, STATE_NAME: judgement}
 
     @property
     def version(self) -> int:
