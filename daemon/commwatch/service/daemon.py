@@ -333,7 +333,7 @@ class Daemon:
     def _show_healthchecks(self) -> None:
         """Expose what checks on this node have counted."""
         try:
-            self._instruments.show_healthchecks(read_counts(self._state.path))
+            self._instruments.healthchecks = read_counts(self._state.path)
         except OSError as error:
             log.debug("the counts of healthcheck are not exposed", error=str(error))
 

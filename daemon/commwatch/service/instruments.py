@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Info, disable_created_metrics
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import Metric as Family
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector as Registered
 
 from commwatch import __version__
@@ -39,8 +40,8 @@ class Instruments(Registered):
         """Whether each configuration could be read the last time."""
         self._cpu_seconds: dict[int, float] = {}
         """Of each process that is there, as last measured, by its id."""
-        self._healthcheck_unknown: dict[str, int] = {}
-        """As last read, by reason."""
+        self.healthchecks: Mapping[str, int] = {}
+        """How often healthcheck said unknown, by reason; whoever runs it keeps the totals."""
         self.collection: Collection | None = None
         """Of the configuration in force; None between two of them."""
         self.registry.register(self)
@@ -55,7 +56,6 @@ class Instruments(Registered):
         self.daemon_late = self._gauge("daemon_late_seconds")
         self.stall = self._gauge("stall_ratio")
         self.finding_rule_errors = self._counter("finding_rule_errors_total")
-        self.healthcheck_unknown = self._counter("healthcheck_unknown_total")
         self.process_cpu = self._counter("process_cpu_seconds_total")
         self.process_memory = self._gauge("process_resident_memory_bytes")
         self.maintenance = self._gauge("maintenance")
@@ -64,13 +64,17 @@ class Instruments(Registered):
         self._info("build_info").labels(__version__, platform.python_version())
         self.maintenance.labels("none").set(0)
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        """The gauges of the collectors and their sources, as they are now."""
+    def collect(self) -> Iterable[Family]:
+        """The gauges of the collectors and their sources, as they are now, and what others count."""
+        row = CATALOGUE["commwatch_healthcheck_unknown_total"]
+        unknown = CounterMetricFamily(row.name, row.text, labels=row.labels)
+        for reason, total in self.healthchecks.items():
+            unknown.add_metric([reason], total)
         rows = [CATALOGUE[f"commwatch_{name}"] for name in _OF_COLLECTORS]
         families = [GaugeMetricFamily(row.name, row.text, labels=row.labels) for row in rows]
         success, duration, interval, last_success, available, unread = families
         if self.collection is None:
-            return families
+            return [unknown, *families]
         for name, one in self.collection.collectors.items():
             interval.add_metric([name], one.current_interval)
             if one.attempted:
@@ -82,7 +86,7 @@ class Instruments(Registered):
             available.add_metric([source], flag)
         for source, flag in self.collection.exposed_as_unread().items():
             unread.add_metric([source], flag)
-        return families
+        return [unknown, *families]
 
     def _counter(self, name: str) -> Counter:
         row = CATALOGUE[f"commwatch_{name}"]
@@ -139,16 +143,6 @@ class Instruments(Registered):
                 self.stall.remove(resource)
             else:
                 self.stall.labels(resource).set(round(ratio, 4))
-
-    def show_healthchecks(self, unknown: Mapping[str, int]) -> None:
-        """Say how often healthcheck said unknown, by reason; whoever runs it keeps the totals."""
-        for reason, total in unknown.items():
-            counter, known = self.healthcheck_unknown.labels(reason), self._healthcheck_unknown.get(reason, 0)
-            if total < known:  # somebody has removed the file
-                counter.reset()
-                known = 0
-            counter.inc(total - known)
-            self._healthcheck_unknown[reason] = total
 
     def measure_processes(self, procfs: Path, processes: Iterable[tuple[str, list[int]]]) -> None:
         """Take CPU time and memory of the daemon's processes, summed by name.
