@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import structlog
 
 from commwatch.cluster.between_nodes import BetweenNodes
 from commwatch.config.metric_profile import unexported
-from commwatch.config.settings import Config, Paths, SourceSection, section_json
+from commwatch.config.settings import Config, Paths
 from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import Thresholds
 from commwatch.errors import CommwatchError
@@ -42,9 +43,8 @@ from commwatch.sources.presence import boot_identity
 from commwatch.state.directory import StateDirectory
 from commwatch.workers.process_state import held_devices
 from commwatch.workers.reader import Reader, ReaderSettings
-from commwatch.workers.sources import READERS, SOURCES, ReaderRow
+from commwatch.workers.sources import READERS, SOURCES, ReaderRow, SourceRow
 from commwatch.workers.start import Launch, start_python
-from commwatch.workers.wire import WorkerPlan
 from commwatch_exporters.catalogue import OPT_IN
 from commwatch_exporters.snapshot import Snapshot
 
@@ -131,30 +131,23 @@ class Engine(Keeper):
     def _build_readers(self) -> dict[str, Reader]:
         readers = {}
         for row in READERS:
-            sections = {source.name: source.section(self.config.sources) for source in row.sources}
-            if enabled := {name: section for name, section in sections.items() if section.enabled}:
-                readers[row.name] = self._reader(row, enabled)
+            if sources := [source for source in row.sources if source.section(self.config.sources).enabled]:
+                readers[row.name] = self._reader(row, sources)
         return readers
 
-    def _reader(self, row: ReaderRow, sections: Mapping[str, SourceSection]) -> Reader:
-        deadline = max(section.deadline for section in sections.values())
-        plan = WorkerPlan(
-            row.name, tuple(sections), section_json(self.config.sources), self._roots.sysfs, self._roots.procfs,
-            simulation=self._simulation, opt_in=tuple(sorted(self.config.metrics.asked_for)), confined=row.confined,
-            rest_when_unavailable=row.holds_driver,
-        )  # fmt: skip
-        settings = ReaderSettings(
-            plan,
-            deadline,
-            max(getattr(section, "start_deadline", 2 * deadline) for section in sections.values()),
-            self._procfs,
-            bounds=row.bounds,
-            resume=self._order if SETTINGS in sections else self._resume_point,
+    def _reader(self, row: ReaderRow, sources: Sequence[SourceRow]) -> Reader:
+        names = [source.name for source in sources]
+        settings = replace(
+            ReaderSettings.of(
+                self.config, sources, self._simulation, opt_in=self.config.metrics.asked_for,
+                rest_when_unavailable=row.holds_driver,
+            ),
+            resume=self._order if SETTINGS in names else self._resume_point,
             # No other process gets it: a driver's library or the file of a job has no business in it.
-            launch=partial(self._launch, kernel_log=self._kernel_log) if "kernel_log" in sections else self._launch,
-        )
+            launch=partial(self._launch, kernel_log=self._kernel_log) if "kernel_log" in names else self._launch,
+        )  # fmt: skip
         self.worker_stuck(row.name, 0)
-        if SETTINGS in sections:
+        if SETTINGS in names:
             return Reader(settings, self)
         if not row.holds_driver:  # nothing stuck in a driver holds it back
             return Reader(settings, self, starvation=self._starvation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -12,9 +12,12 @@ from typing import Final
 import msgspec
 import structlog
 
+from commwatch.config.settings import Config, section_json
+from commwatch.config.simulated import SimulationPlan
 from commwatch.node.run import Collected, Keeper, failed
 from commwatch.node.starvation import Starvation
 from commwatch.readings import LOST_REASONS, Absence, SourceUnavailable
+from commwatch.workers.sources import SourceRow
 from commwatch.workers.start import Launch, start_python
 from commwatch.workers.stuck import StuckProcesses
 from commwatch.workers.wire import MOST_ALIASES, Bounds, Cadence, Order, WorkerPlan, on_grid
@@ -57,6 +60,28 @@ class ReaderSettings:
     """Bounds on the output of its processes."""
     launch: Launch = start_python
     """Starts its processes."""
+
+    @classmethod
+    def of(
+        cls, config: Config, sources: Sequence[SourceRow], simulation: SimulationPlan | None, *,
+        opt_in: Iterable[str] = (), rest_when_unavailable: bool = False,
+    ) -> ReaderSettings:  # fmt: skip
+        """Those of some sources of one reader, as the configuration has it.
+
+        Args:
+            simulation: the simulated node; None on a real one.
+            opt_in: see ``WorkerPlan``, as for the last one.
+        """
+        row, roots = sources[0].reader, simulation or config.paths
+        sections = [source.section(config.sources) for source in sources]
+        deadline = max(section.deadline for section in sections)
+        plan = WorkerPlan(
+            row.name, tuple(source.name for source in sources), section_json(config.sources), roots.sysfs,
+            roots.procfs, simulation=simulation, opt_in=tuple(sorted(opt_in)), confined=row.confined,
+            rest_when_unavailable=rest_when_unavailable,
+        )  # fmt: skip
+        start_deadline = max(getattr(section, "start_deadline", 2 * deadline) for section in sections)
+        return cls(plan, deadline, start_deadline, Path(config.paths.procfs), bounds=row.bounds)
 
     @property
     def name(self) -> str:
