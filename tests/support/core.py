@@ -145,6 +145,16 @@ class NodeReads:
         return 0
 
 
+class Resuming(Keeper):
+    """Has new processes resume from what is there."""
+
+    def __init__(self, state: Mapping[str, bytes]) -> None:
+        self._state = state
+
+    def resume_point(self, sources: tuple[str, ...]) -> dict[str, bytes]:
+        return dict(self._state)
+
+
 class ScriptedReader(Reader):
     """A reader without processes: each run gives the next answer of the script."""
 

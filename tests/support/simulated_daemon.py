@@ -182,7 +182,7 @@ class _ReaderHere(ScriptedReader):
         return source
 
     def _plan_of_worker(self) -> WorkerPlan:
-        return msgspec.structs.replace(self.settings.plan, resume=self.settings.resume())
+        return msgspec.structs.replace(self.settings.plan, resume=self.keeper.resume_point(self.settings.plan.sources))
 
     def _collected(self, batch: Batch) -> Collected:
         blocks, now = {}, self.daemon.time

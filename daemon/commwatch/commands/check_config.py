@@ -230,9 +230,8 @@ async def _source(config: Config, row: SourceRow, kernel_log: int | None) -> Che
     if absent is not None:
         return Check(what, "absent", absent)
     launch = partial(start_python, kernel_log=kernel_log) if row.name == "kernel_log" else start_python
-    settings = ReaderSettings.of(config, [row], None)
-    deadline = RUNTIME_DEADLINE_SECONDS
-    reader = Reader(replace(settings, deadline=deadline, start_deadline=deadline, launch=launch))
+    settings, deadline = ReaderSettings.of(config, [row], None, launch=launch), RUNTIME_DEADLINE_SECONDS
+    reader = Reader(replace(settings, deadline=deadline, start_deadline=deadline))
     try:
         collected = await reader.now(row.collectors[0].name)
     finally:

@@ -72,7 +72,8 @@ def failed(collector: str, absence: Absence, unavailable: SourceUnavailable | No
 
 
 class Keeper:
-    """Takes what a reader gives. This one keeps and counts nothing, as a command waits for each run itself."""
+    """Takes what a reader gives, and knows what it needs. This one keeps and knows nothing, as a command waits for each
+    run itself."""
 
     def keep(self, collected: Collected) -> None:
         """Take what one run of a collector gave, or why it gave nothing."""
@@ -85,6 +86,14 @@ class Keeper:
 
     def worker_stuck(self, worker: str, count: int) -> None:
         """Show the number of processes that missed their deadline and have not come back."""
+
+    def resume_point(self, sources: tuple[str, ...]) -> dict[str, bytes]:
+        """The state from which a new process with these sources resumes, by source."""
+        return {}
+
+    def stuck_elsewhere(self, sources: tuple[str, ...]) -> int:
+        """Number of processes that are not of the reader of these sources and hang in the same driver."""
+        return 0
 
 
 RunState: TypeAlias = Literal["new", "runs", "absent", "paused"]

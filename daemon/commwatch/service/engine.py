@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -137,21 +136,17 @@ class Engine(Keeper):
 
     def _reader(self, row: ReaderRow, sources: Sequence[SourceRow]) -> Reader:
         names = [source.name for source in sources]
-        settings = replace(
-            ReaderSettings.of(
-                self.config, sources, self._simulation, opt_in=self.config.metrics.asked_for,
-                rest_when_unavailable=row.holds_driver,
-            ),
-            resume=self._order if SETTINGS in names else self._resume_point,
+        settings = ReaderSettings.of(
+            self.config,
+            sources,
+            self._simulation,
+            opt_in=self.config.metrics.asked_for,
+            rest_when_unavailable=row.holds_driver,
             # No other process gets it: a driver's library or the file of a job has no business in it.
             launch=partial(self._launch, kernel_log=self._kernel_log) if "kernel_log" in names else self._launch,
-        )  # fmt: skip
+        )
         self.worker_stuck(row.name, 0)
-        if SETTINGS in names:
-            return Reader(settings, self)
-        if not row.holds_driver:  # nothing stuck in a driver holds it back
-            return Reader(settings, self, starvation=self._starvation)
-        return Reader(settings, self, stuck_elsewhere=self._stuck_ranks, starvation=self._starvation)
+        return Reader(settings, self, starvation=None if SETTINGS in names else self._starvation)
 
     def _build_collectors(self) -> list[Collector]:
         return [
@@ -200,19 +195,17 @@ class Engine(Keeper):
     def worker_stuck(self, worker: str, count: int) -> None:
         self._instruments.worker_stuck.labels(worker).set(count)
 
+    def resume_point(self, sources: tuple[str, ...]) -> dict[str, bytes]:
+        return {SETTINGS: self.job_settings.order()} if SETTINGS in sources else self.pipeline.job_logs.resume_point
+
+    def stuck_elsewhere(self, sources: tuple[str, ...]) -> int:
+        # What is stuck in a driver holds nothing back but what holds the driver.
+        return self.probing.stuck_count if SOURCES[sources[0]].reader.holds_driver else 0
+
     # --- what the parts ask of each other ---
 
     def _own_ranks(self) -> list[int]:
         return self.probing.pids()
-
-    def _stuck_ranks(self) -> int:
-        return self.probing.stuck_count
-
-    def _resume_point(self) -> dict[str, bytes]:
-        return self.pipeline.job_logs.resume_point
-
-    def _order(self) -> dict[str, bytes]:
-        return {SETTINGS: self.job_settings.order()}
 
     def _driver_readers(self) -> list[Reader]:
         """Those that hold a driver's device files open."""

@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -124,9 +123,14 @@ async def _ask(module: str, kind: type[_Facts], sysfs: str, procfs: str, deadlin
 
 def nvml_reader(config: Config, simulation: SimulationPlan | None) -> Reader:
     """A reader of the driver for a command, with the deadlines of the configuration; starts nothing yet."""
-    settings = ReaderSettings.of(config, [SOURCES["nvml"]], simulation, opt_in=[NvLink.speed_bytes_per_second.metric])
-    # It writes nothing to our standard error.
-    return Reader(replace(settings, launch=partial(start_python, quiet=True)))
+    settings = ReaderSettings.of(
+        config,
+        [SOURCES["nvml"]],
+        simulation,
+        opt_in=[NvLink.speed_bytes_per_second.metric],
+        launch=partial(start_python, quiet=True),
+    )
+    return Reader(settings)
 
 
 async def read_driver(config: Config, simulation: SimulationPlan | None) -> DriverFacts:

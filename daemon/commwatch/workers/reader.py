@@ -54,8 +54,6 @@ class ReaderSettings:
     """The same until a source was read, as to open a driver takes long."""
     procfs: Path = Path("/proc")
     """Where our own processes are."""
-    resume: Callable[[], dict[str, bytes]] = dict
-    """``WorkerPlan.resume`` of the next process."""
     bounds: Bounds = field(default_factory=Bounds)
     """Bounds on the output of its processes."""
     launch: Launch = start_python
@@ -64,13 +62,13 @@ class ReaderSettings:
     @classmethod
     def of(
         cls, config: Config, sources: Sequence[SourceRow], simulation: SimulationPlan | None, *,
-        opt_in: Iterable[str] = (), rest_when_unavailable: bool = False,
+        opt_in: Iterable[str] = (), rest_when_unavailable: bool = False, launch: Launch = start_python,
     ) -> ReaderSettings:  # fmt: skip
         """Those of some sources of one reader, as the configuration has it.
 
         Args:
             simulation: the simulated node; None on a real one.
-            opt_in: see ``WorkerPlan``, as for the last one.
+            opt_in: see ``WorkerPlan``, as for the next one.
         """
         row, roots = sources[0].reader, simulation or config.paths
         sections = [source.section(config.sources) for source in sources]
@@ -81,7 +79,7 @@ class ReaderSettings:
             rest_when_unavailable=rest_when_unavailable,
         )  # fmt: skip
         start_deadline = max(getattr(section, "start_deadline", 2 * deadline) for section in sections)
-        return cls(plan, deadline, start_deadline, Path(config.paths.procfs), bounds=row.bounds)
+        return cls(plan, deadline, start_deadline, Path(config.paths.procfs), bounds=row.bounds, launch=launch)
 
     @property
     def name(self) -> str:
@@ -169,19 +167,16 @@ class Reader:
         settings: ReaderSettings,
         keeper: Keeper | None = None,
         monotonic: Callable[[], float] = time.monotonic,
-        stuck_elsewhere: Callable[[], int] = lambda: 0,
         starvation: Starvation | None = None,
     ) -> None:
         """Args:
         keeper: None: only who waits for a run gets it.
-        stuck_elsewhere: processes of other readers and probes that hang in the same driver.
         starvation: see ``Worker.start``.
         """
         self.settings = settings
         self.keeper = keeper or Keeper()
         self._starvation = starvation
         self._monotonic = monotonic
-        self._stuck_elsewhere = stuck_elsewhere
         self._every: dict[str, float] = {}
         """Seconds between two runs by collector."""
         self._waiting: dict[str, list[tuple[float, asyncio.Future[Collected]]]] = {}
@@ -259,9 +254,8 @@ class Reader:
     def _plan(self, slot: _Slot) -> WorkerPlan:
         only = None if slot.only is None else self._spellings(slot.only)
         leave_out = () if slot.only is not None else [name for one in self._own for name in self._spellings(one)]
-        return msgspec.structs.replace(
-            self.settings.plan, leave_out=tuple(leave_out), only=only, resume=self.settings.resume()
-        )  # fmt: skip
+        resume = self.keeper.resume_point(self.settings.plan.sources)
+        return msgspec.structs.replace(self.settings.plan, leave_out=tuple(leave_out), only=only, resume=resume)
 
     def _spellings(self, device: str) -> tuple[str, ...]:
         """A device by its key and by what it is called before its key is known."""
@@ -432,7 +426,7 @@ class Reader:
         return worker
 
     def _may_start(self, slot: _Slot) -> bool:
-        stuck = len(self._stuck) + self._stuck_elsewhere()
+        stuck = len(self._stuck) + self.keeper.stuck_elsewhere(self.settings.plan.sources)
         if slot.only is not None:
             return stuck == 0
         # A hang outside any device would only hang the replacement too.
@@ -470,7 +464,7 @@ class Reader:
     def _why_absent(self, slot: _Slot) -> Absence:
         if slot.unavailable is not None:
             return Absence(slot.only or "", slot.unavailable.reason, slot.unavailable.detail)
-        if self._stuck or self._stuck_elsewhere():
+        if self._stuck or self.keeper.stuck_elsewhere(self.settings.plan.sources):
             return Absence(slot.only or "", "deadline", "not read: a process is still stuck in the driver")
         if slot.only is not None:
             return Absence(slot.only, "deadline", "not read: it did not answer in time, and is tried again later")
