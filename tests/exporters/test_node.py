@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from commwatch_exporters.node.model import Gpu, Node, NvLink, PcieDevice, RdmaPort
-from commwatch_exporters.node.parts import Keyed, Number, Part
+from commwatch_exporters.node.parts import Column, Keyed, KeyedColumn, Number, Part
 from support.pages import snapshot_of
 
 SLOT = "0000:17:00.0"
@@ -16,7 +16,7 @@ def test_a_number_is_that_of_now_and_absent_where_it_was_not_read() -> None:
     """Of a class it is the column itself."""
     node = Node(snapshot_of({(STATE, ("0", SLOT, "3")): 1, (STATE, ("0", SLOT, "4")): None}))
 
-    assert (NvLink.state.kind, NvLink.state.metric) == (NvLink, STATE)
+    assert NvLink.state == Column(NvLink, STATE)
     assert [(link.number, state) for link, state in node.each(NvLink.state)] == [("3", 1)]
     assert node.part(NvLink, SLOT, "3").state == 1
     assert node.part(NvLink, SLOT, "4").state is None
@@ -45,7 +45,7 @@ def test_numbers_by_a_key_are_a_mapping() -> None:
     metric = "commwatch_pcie_link_degraded"
     node = Node(snapshot_of({(metric, ("0", SLOT, "width")): 1, (metric, ("1", "0000:18:00.0", "width")): 0}))
 
-    assert (Gpu.pcie_degraded.metric, Gpu.pcie_degraded.key) == (metric, "aspect")
+    assert Gpu.pcie_degraded == KeyedColumn(Gpu, metric, "aspect")
     assert [(gpu.index, aspect, flag) for gpu, aspect, flag in node.each_keyed(Gpu.pcie_degraded)] == [
         ("0", "width", 1), ("1", "width", 0)
     ]  # fmt: skip

@@ -40,7 +40,7 @@ from commwatch.state.directory import state_path
 from commwatch.state.records import read_record
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.node import model
-from commwatch_exporters.node.parts import COLUMNS
+from commwatch_exporters.node.parts import KIND_OF
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
 
 log = structlog.get_logger("commwatch.diagnosis")
@@ -391,6 +391,6 @@ def _others(metric: MetricRecord, probe: FreshProbe) -> tuple[SeriesRecord, ...]
     """The series of a metric that are not of the probe."""
     if metric.type not in _OF_NOW:
         return metric.series
-    if probe.matrix is not None and metric.name in COLUMNS and COLUMNS[metric.name].kind in (model.Pair, model.Suspect):
+    if probe.matrix is not None and KIND_OF.get(metric.name) in (model.Pair, model.Suspect):
         return ()
     return tuple(one for one in metric.series if one.labels.get("probe") != probe.name)

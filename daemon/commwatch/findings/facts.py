@@ -67,7 +67,8 @@ class Facts:
     ) -> Iterator[tuple[_Kind, str, float]]:
         """The same of counters by a key: part, key and rise; the key is empty of a counter that has none."""
         for labels, rise in self._rises(column.metric, window):
-            yield column.kind(self.node, labels), labels.get(column.key, ""), rise
+            key = labels[column.key] if isinstance(column, KeyedColumn) else ""
+            yield column.kind(self.node, labels), key, rise
 
     def rising_since(self, column: Column[_Kind], part: _Kind, amount: float) -> float | None:
         """Since when a counter of a part rose by this amount, seconds since 1970; None where that is not known.

@@ -3,98 +3,93 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, TypeAlias, TypeVar, cast, overload
 
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.snapshot import Layout, Snapshot
 
 _Kind = TypeVar("_Kind", bound="Part")
-_Other = TypeVar("_Other", bound="Part")
 _Derived = TypeVar("_Derived")
 Identity: TypeAlias = tuple[str, ...]
 """Label values that identify a part among others of its kind."""
 
 
-class _OfMetric(Generic[_Kind]):
-    """What each part of a kind may have of one metric; an attribute of the class of the kind."""
+@dataclass(frozen=True, slots=True)
+class Column(Generic[_Kind]):
+    """One number that each part of a kind may have: ``NvLink.state``."""
 
     kind: type[_Kind]
-    key: str = ""
-    """The label that tells the numbers of one part apart; empty where it has one number."""
+    metric: str
+    """Its row of the catalogue has its meaning, unit and origin."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedColumn(Generic[_Kind]):
+    """Numbers that each part of a kind may have by one more label: ``Gpu.xids``, by the number of the Xid."""
+
+    kind: type[_Kind]
+    metric: str
+    key: str
+    """Name of that label."""
+
+
+AnyColumn: TypeAlias = "Column[Any] | KeyedColumn[Any]"
+
+
+class _OfMetric:
+    """Makes the column of a metric when the kind of part is defined.
+
+    Args:
+        name: Of the metric, without ``commwatch_``.
+    """
 
     def __init__(self, name: str) -> None:
-        """
-        Args:
-            name: of the metric, without ``commwatch_``; its row of the catalogue has its meaning, unit and origin.
-        """
         self.metric = f"commwatch_{name}"
 
-    def __set_name__(self, owner: type[_Kind], name: str) -> None:
-        self.kind = owner
-        COLUMNS[self.metric] = self
 
+class Number(_OfMetric):
+    """Makes a column: of a class the column itself, of a part its number now; None where it is not read."""
 
-class Column(_OfMetric[_Kind]):
-    """One number: of a class the column itself, of a part its number now; None where it is not read."""
-
-    def __set_name__(self, owner: type[_Kind], name: str) -> None:
+    def __set_name__(self, owner: type[Part], name: str) -> None:
         if left := _other_labels(owner, self.metric):
             raise TypeError(f"{owner.__name__}.{name}: {self.metric} has the labels {left} too")
-        super().__set_name__(owner, name)
+        self._column = Column(owner, self.metric)
+        KIND_OF[self.metric] = owner
 
     @overload
-    def __get__(self, part: None, kind: type[_Other]) -> Column[_Other]: ...
+    def __get__(self, part: None, kind: type[_Kind]) -> Column[_Kind]: ...
     @overload
     def __get__(self, part: Part, kind: type[Part]) -> float | None: ...
     def __get__(self, part: Part | None, kind: type[Part]) -> Column[Any] | float | None:
-        return self if part is None else part.node.value(self, part.identity)
+        return self._column if part is None else part.node.value(self._column, part.identity)
 
 
-class Info(Column[Any]):
-    """The column of an info metric; its other labels are labels of the part."""
+class Info(Number):
+    """Makes the column of an info metric; its other labels are labels of the part."""
 
     def __set_name__(self, owner: type[Part], name: str) -> None:
-        super(Column, self).__set_name__(owner, name)
-        owner.INFO = self.labels
-
-    def labels(self, node: Parts) -> Mapping[Identity, Mapping[str, str]]:
-        """By identity of the part: the labels of its info."""
-        return {part.identity: part.labels for part, _ in node.each(self)}
+        self._column = Column(owner, self.metric)
+        owner.INFO = self._column
+        KIND_OF[self.metric] = owner
 
 
-class KeyedColumn(_OfMetric[_Kind]):
-    """Numbers by one more label: of a class the column itself, of a part its numbers now, by the value of that label:
-    ``Gpu.xids``, by the number of the Xid."""
+class Keyed(_OfMetric):
+    """Makes a keyed column: of a class the column itself, of a part its numbers now, by key."""
 
-    def __set_name__(self, owner: type[_Kind], name: str) -> None:
+    def __set_name__(self, owner: type[Part], name: str) -> None:
         left = _other_labels(owner, self.metric)
         if len(left) != 1:
             raise TypeError(f"{owner.__name__}.{name}: expected one more label of {self.metric}, got {left}")
-        self.key = left[0]
-        super().__set_name__(owner, name)
-
-    def numbers(self, node: Parts) -> Mapping[Identity, Mapping[str, float]]:
-        """By identity of the part: its numbers by key."""
-        found: dict[Identity, dict[str, float]] = {}
-        for part, key, number in node.each_keyed(self):
-            found.setdefault(part.identity, {})[key] = number
-        return found
+        self._column = KeyedColumn(owner, self.metric, left[0])
+        KIND_OF[self.metric] = owner
 
     @overload
-    def __get__(self, part: None, kind: type[_Other]) -> KeyedColumn[_Other]: ...
+    def __get__(self, part: None, kind: type[_Kind]) -> KeyedColumn[_Kind]: ...
     @overload
     def __get__(self, part: Part, kind: type[Part]) -> Mapping[str, float]: ...
     def __get__(self, part: Part | None, kind: type[Part]) -> KeyedColumn[Any] | Mapping[str, float]:
-        return self if part is None else part.node.derived(self.numbers).get(part.identity, {})
-
-
-Number: TypeAlias = Column[Any]
-Keyed: TypeAlias = KeyedColumn[Any]
-"""In the class of a kind, which is not known yet."""
-AnyColumn: TypeAlias = "Column[Any] | KeyedColumn[Any]"
-
-COLUMNS: dict[str, _OfMetric[Any]] = {}
-"""By metric; filled as the kinds of parts are defined."""
+        return self._column if part is None else part.node.keyed(self._column).get(part.identity, {})
 
 
 class Label:
@@ -125,8 +120,8 @@ class Part:
     BESIDE: ClassVar[tuple[str, ...]] = ()
     """Names of further labels of its metrics that do not identify it: the index of a GPU, which moves when another one
     is lost."""
-    INFO: ClassVar[Callable[[Parts], Mapping[Identity, Mapping[str, str]]] | None] = None
-    """``Info.labels`` of its info metric, if it has one."""
+    INFO: ClassVar[Column[Any] | None] = None
+    """The column of its info metric, if it has one."""
 
     def __init__(self, node: Parts, labels: Mapping[str, str]) -> None:
         """
@@ -145,14 +140,18 @@ class Part:
     @property
     def about(self) -> Mapping[str, str]:
         """Labels of its info; empty where that is not read."""
-        labels = type(self).INFO
-        return self.node.derived(labels).get(self.identity, {}) if labels else {}
+        column = type(self).INFO
+        return self.node.infos(column).get(self.identity, {}) if column else {}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, type(self)) and other.identity == self.identity
 
     def __hash__(self) -> int:
         return hash(self.identity)
+
+
+KIND_OF: dict[str, type[Part]] = {}
+"""By metric: the kind of part that has it; filled as columns are made."""
 
 
 def _other_labels(kind: type[Part], metric: str) -> tuple[str, ...]:
@@ -176,12 +175,10 @@ class _Prepared(NamedTuple):
 
 
 def column_of(kind: type[_Kind], metric: str) -> Column[_Kind] | KeyedColumn[_Kind]:
-    """The column of a metric; it is made for one that has no name in the kind, because it is never read alone."""
-    if metric not in COLUMNS:
-        name = metric.removeprefix("commwatch_")
-        made = Keyed(name) if _other_labels(kind, metric) else Number(name)
-        made.__set_name__(kind, name)
-    return cast("Column[_Kind] | KeyedColumn[_Kind]", COLUMNS[metric])
+    """The column of a metric that has no name in the kind, because it is never read alone."""
+    KIND_OF[metric] = kind
+    left = _other_labels(kind, metric)
+    return KeyedColumn(kind, metric, left[0]) if left else Column(kind, metric)
 
 
 class Parts:
@@ -198,6 +195,8 @@ class Parts:
         takes longer to make than all rules together take to run."""
         self._columns: dict[str, Sequence[tuple[int, _Prepared]]] = {}
         """By metric: the places of the blocks that hold it, each with its series."""
+        self._keyed: dict[str, dict[Identity, dict[str, float]]] = {}
+        self._infos: dict[str, dict[Identity, Mapping[str, str]]] = {}
         self._derived: dict[object, object] = {}
         if snapshot is not None:
             self.show(snapshot)
@@ -209,7 +208,7 @@ class Parts:
             self._prepared = {layout: known for layout, known in self._prepared.items() if layout in here}
             self._columns = {}
         self._snapshot = snapshot
-        self._derived = {}
+        self._keyed, self._infos, self._derived = {}, {}, {}
 
     def derived(self, make: Callable[[Parts], _Derived]) -> _Derived:
         """The result of a function of this snapshot, computed once however often it is requested."""
@@ -223,8 +222,9 @@ class Parts:
 
     def each_keyed(self, column: Column[_Kind] | KeyedColumn[_Kind]) -> Iterator[tuple[_Kind, str, float]]:
         """The parts that have a number by key now: part, key and number; the key is empty of a column without one."""
+        key = column.key if isinstance(column, KeyedColumn) else ""
         for part, number in self.series(column.metric):
-            yield cast(_Kind, part), part.labels.get(column.key, ""), number
+            yield cast(_Kind, part), part.labels.get(key, ""), number
 
     def part(self, kind: type[_Kind], *identity: str) -> _Kind:
         """The part of this identity, whether or not the node has it now."""
@@ -241,6 +241,23 @@ class Parts:
     def has(self, metric: str, labels: tuple[str, ...]) -> bool:
         """Whether the series with all these labels has a number."""
         return self._snapshot.value(metric, *labels) is not None
+
+    def keyed(self, column: KeyedColumn[Any]) -> Mapping[Identity, Mapping[str, float]]:
+        """By identity of the part: its numbers by key."""
+        known = self._keyed.get(column.metric)
+        if known is None:
+            known = self._keyed[column.metric] = {}
+            for part, key, number in self.each_keyed(column):
+                known.setdefault(part.identity, {})[key] = number
+        return known
+
+    def infos(self, column: Column[Any]) -> Mapping[Identity, Mapping[str, str]]:
+        """By identity of the part: the labels of its info."""
+        known = self._infos.get(column.metric)
+        if known is None:
+            known = {part.identity: part.labels for part, _ in self.each(column)}
+            self._infos[column.metric] = known
+        return known
 
     def series(self, metric: str) -> Iterator[tuple[Part, float]]:
         """The parts that have a number in a metric now, with it."""
@@ -264,7 +281,7 @@ class Parts:
         of_layout = self._prepared.setdefault(layout, {})
         known = of_layout.get(metric)
         if known is None:
-            names, kind = CATALOGUE[metric].labels, COLUMNS[metric].kind
+            names, kind = CATALOGUE[metric].labels, KIND_OF[metric]
             series, places = layout.series, layout.families[metric]
             parts = tuple([(kind(self, dict(zip(names, series[at][1], strict=True))), at) for at in places])
             known = of_layout[metric] = _Prepared(parts, {part.identity: at for part, at in parts})
