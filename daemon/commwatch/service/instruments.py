@@ -112,22 +112,18 @@ class Instruments(Registered):
         self.scheduler_missed.labels(job).inc()
 
     def begin(self, thresholds: str, *, is_simulated: bool) -> None:
-        """An engine begins on a configuration that is in force.
+        """An engine begins on a configuration that is in force; what was shown of another one is forgotten.
 
         Args:
             thresholds: digest of those in force.
             is_simulated: whether the node is.
         """
-        self.forget_engine()
-        self.thresholds_info.labels(thresholds)
-        self.simulated.set(1 if is_simulated else 0)
-        self.show_reload("configuration", True)
-
-    def forget_engine(self) -> None:
-        """Say nothing of collectors, sources and processes: another configuration may not have them."""
         self.collection = None
         for gauge in (self.worker_stuck, self.process_memory, self.thresholds_info):
             gauge.clear()
+        self.thresholds_info.labels(thresholds)
+        self.simulated.set(1 if is_simulated else 0)
+        self.show_reload("configuration", True)
 
     def show_maintenance(self, reason: str | None) -> None:
         """Say which maintenance is in force, if any."""
