@@ -39,7 +39,7 @@ async def start_h11(snapshot: Callable[[], Snapshot]) -> str:
     from commwatch_exporters.metrics_page import MetricsPage
     from commwatch_exporters.web import Endpoint
 
-    endpoint = Endpoint(metrics=MetricsPage(snapshot), ready=lambda: (True, ()))
+    endpoint = Endpoint(metrics=MetricsPage(snapshot))
     return (await endpoint.start(["127.0.0.1:0"]))[0]
 
 

@@ -39,7 +39,6 @@ from commwatch.jobs.flight_recorder.tracker import FlightRecorderVerdicts  # noq
 from commwatch.jobs.inspector.tracker import JobInspector  # noqa: E402 - as below
 from commwatch.jobs.over_tcp import OverTcp  # noqa: E402 - as below
 from commwatch.jobs.stuck import StuckJobs  # noqa: E402 - as below
-from commwatch.service.instruments import Instruments  # noqa: E402 - as below
 from commwatch.workers.reader import Reader, ReaderSettings  # noqa: E402 - as below
 from commwatch.workers.sources import SOURCES  # noqa: E402 - as below
 from commwatch.workers.wire import WorkerPlan  # noqa: E402 - as below
@@ -157,7 +156,7 @@ def own_bytes(pid: int) -> int:
 async def _of_the_reader(ranks: Ranks, dumps: int) -> dict[str, float]:
     row = SOURCES[INSPECTOR].reader
     plan = WorkerPlan(row.name, (INSPECTOR, DUMPS), section_json(ranks.sources), confined=row.confined)
-    reader = Reader(ReaderSettings(plan, 5, 10, bounds=row.bounds), Instruments())
+    reader = Reader(ReaderSettings(plan, 5, 10, bounds=row.bounds))
     used, memory = 0.0, 0
     ranks.write()  # the files are there when it starts
     for _ in range(2):

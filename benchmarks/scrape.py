@@ -31,7 +31,6 @@ def serve(series: int, scrapes: int, started: Connection) -> None:
     async def run() -> None:
         endpoint = Endpoint(
             metrics=MetricsPage(snapshots.pop),
-            ready=lambda: (True, ()),
             limits=Limits(head_seconds=3600.0),  # so that silent clients stay to the end
         )
         started.send((await endpoint.start(["127.0.0.1:0"]))[0])

@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from commwatch.jobs.settings.records import AuditOrder, AuditRecord
-from commwatch.service.instruments import Instruments
+from commwatch.node.run import Keeper
 from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.wire import WorkerPlan
 
@@ -49,13 +49,23 @@ def children_cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
+class Ordering(Keeper):
+    """Has each process audit the same processes."""
+
+    def __init__(self, order: bytes) -> None:
+        self._order = order
+
+    def resume_point(self, sources: tuple[str, ...]) -> dict[str, bytes]:
+        return {"nccl_settings": self._order}
+
+
 async def audits(procfs: Path, count: int, runs: int) -> dict[str, float]:
     """Median of some audits of so many processes, each in a process of its own."""
     order = msgspec.json.encode(AuditOrder(tuple(range(FIRST_PID, FIRST_PID + count))))
     settings = ReaderSettings(
-        WorkerPlan("settings", ("nccl_settings",), procfs=str(procfs)), 5, 10, resume=lambda: {"nccl_settings": order}
+        WorkerPlan("settings", ("nccl_settings",), procfs=str(procfs)), 5, 10
     )  # fmt: skip
-    reader = Reader(settings, Instruments())
+    reader = Reader(settings, Ordering(order))
     cpu, wall, judged = [], [], []
     for _ in range(runs):
         before, started = children_cpu_seconds(), time.monotonic()

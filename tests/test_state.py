@@ -119,6 +119,26 @@ def test_a_failed_write_leaves_the_old_record(tmp_path: Path, monkeypatch: pytes
     assert os.listdir(tmp_path) == ["record.json"]
 
 
+def test_a_record_is_written_when_it_has_changed_or_is_gone(tmp_path: Path) -> None:
+    """What could not be written counts as not written."""
+    state, file = StateDirectory(tmp_path), tmp_path / "record.json"
+    inodes = []
+    for value in (1, 1, 2):
+        state.save("record", Record(value))
+        inodes.append(file.stat().st_ino)
+    assert (inodes[0] == inodes[1], inodes[1] == inodes[2]) == (True, False)
+
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(OSError, match="directory"):
+        state.save("record", Record(3))
+    file.rmdir()
+    for _ in range(2):
+        state.save("record", Record(3))
+        assert state.load("record", Record) == Record(3)
+        file.unlink()
+
+
 def test_a_file_says_whether_it_is_what_was_written(tmp_path: Path) -> None:
     """A changed number is damage, and so is a changed check sum; people read the file as any other."""
     state, file = StateDirectory(tmp_path), tmp_path / "record.json"

@@ -149,7 +149,6 @@ def _http(folder: Path) -> Iterator[Check]:
     loop = asyncio.new_event_loop()
     endpoint = Failing(
         metrics=MetricsPage(lambda: snapshot_of({("commwatch_simulated", ()): 1})),
-        ready=lambda: (True, ()),
         pages={"/": lambda: b"<!doctype html>\n"},
         documents={"/api/v1/snapshot": lambda: b"{}\n"},
     )

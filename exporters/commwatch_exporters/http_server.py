@@ -179,8 +179,11 @@ class Connection:
         self.sock = sock
         self.client = client
         self.served = False
+        """Whether a request was answered that earns a place."""
         self.over_tls = False
+        """Whether it has begun to speak TLS, which takes memory."""
         self.sending = False
+        """Whether an answer is under way."""
         self.until = loop.time() + server.limits.head_seconds
         """When what the connection is at must be over, by the clock of the loop."""
         self._server = server

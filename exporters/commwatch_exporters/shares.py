@@ -9,7 +9,10 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from commwatch_exporters.http_server import Connection
 
 _MAPPED_IPV4 = bytes(10) + b"\xff\xff"
 _NETWORK_BYTES = 8  # of an IPv6 address: a host has all addresses of its /64
@@ -50,25 +53,6 @@ def keep(kept: dict[_Key, _Value], key: _Key, value: _Value, most: int = _CLIENT
     kept[key] = value
     if len(kept) > most:
         del kept[next(iter(kept))]
-
-
-class Holder(Protocol):
-    """A connection, as far as its place goes."""
-
-    client: str
-    served: bool
-    """Whether a request was answered that earns a place."""
-    over_tls: bool
-    """Whether it has begun to speak TLS, which takes memory."""
-    sending: bool
-    """Whether an answer is under way."""
-
-    @property
-    def is_slow(self) -> bool:
-        """Whether the client has been taking an answer for long."""
-
-    def abort(self) -> None:
-        """Close now."""
 
 
 @dataclass(slots=True)
@@ -183,17 +167,17 @@ class Places:
         self._turns = turns
         self.identifies = False
         """Whether a client that was served has shown who it is."""
-        self._held: dict[str, dict[Holder, None]] = {}
+        self._held: dict[str, dict[Connection, None]] = {}
         """By client its connections, the one longest unused first; who has done nothing for longest is first."""
 
-    def open(self, one: Holder, limit: int) -> None:
+    def open(self, one: Connection, limit: int) -> None:
         """Count a connection in; it is never the one that goes for it."""
         loses = self._holds_most(limit, {client: len(held) for client, held in self._held.items()})
         self._held[one.client] = {**self._held.pop(one.client, {}), one: None}
         if loses is not None:
             self._throw_out(list(self._held[loses]))
 
-    def begin_tls(self, one: Holder, limit: int) -> None:
+    def begin_tls(self, one: Connection, limit: int) -> None:
         """Count a connection in that begins to speak TLS."""
         speaking = [other for held in self._held.values() for other in held if other.over_tls]
         loses = self._holds_most(limit, Counter(other.client for other in speaking))
@@ -201,7 +185,7 @@ class Places:
         if loses is not None:
             self._throw_out([other for other in speaking if other.client == loses])
 
-    def earn(self, one: Holder) -> None:
+    def earn(self, one: Connection) -> None:
         """A connection was answered what earns it a place."""
         one.served = True
         self._turns.succeeded(one.client)
@@ -209,7 +193,7 @@ class Places:
             del held[one], self._held[one.client]
             self._held[one.client] = {**held, one: None}
 
-    def close(self, one: Holder) -> None:
+    def close(self, one: Connection) -> None:
         """Count a connection out."""
         held = self._held.get(one.client, {})
         held.pop(one, None)
@@ -227,13 +211,13 @@ class Places:
         # Without passwords any client is answered: then two connections weigh no more than one.
         return held - _PLACES_OF_KNOWN if self.identifies else max(1, held - 1)
 
-    def _throw_out(self, held: Sequence[Holder]) -> None:
+    def _throw_out(self, held: Sequence[Connection]) -> None:
         leaving = _first_to_go(held)
         self.close(leaving)
         leaving.abort()
 
 
-def _first_to_go(held: Sequence[Holder]) -> Holder:
+def _first_to_go(held: Sequence[Connection]) -> Connection:
     """Which of a client's connections loses its place; the one longest unused comes first.
 
     First those that have earned none, but for the newest; then one that takes long for its answer, then an idle one.

@@ -19,7 +19,7 @@ class Endpoint(HttpServer):
     """Answers scrapes from the last snapshot; no answer waits for anything.
 
     Args:
-        ready: Whether the daemon is ready, and if not, why, one line for each reason.
+        unready: Why the daemon is not ready, one line for each reason; nothing once it is.
         pages: Functions that make the HTML, by path.
         documents: Functions that make the JSON, by path.
         monotonic: Seconds of a clock that is never set, for results that are made once a second at most.
@@ -29,14 +29,14 @@ class Endpoint(HttpServer):
         self,
         *,
         metrics: MetricsPage,
-        ready: Callable[[], tuple[bool, Sequence[str]]],
+        unready: Callable[[], Sequence[str]] = tuple,
         pages: Mapping[str, Callable[[], bytes]] = MappingProxyType({}),
         documents: Mapping[str, Callable[[], bytes]] = MappingProxyType({}),
         telemetry_path: str = "/metrics",
         limits: Limits | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._ready = ready
+        self._unready = unready
         routes: dict[str, Handler] = {
             "/healthz": _healthz,
             "/readyz": self._readyz,
@@ -48,10 +48,9 @@ class Endpoint(HttpServer):
         super().__init__(routes, limits, open_paths=("/healthz", "/readyz"))
 
     def _readyz(self, _: Request) -> Response:
-        is_ready, reasons = self._ready()
-        if is_ready:
-            return Response(HTTPStatus.OK, b"ready\n")
-        return Response(HTTPStatus.SERVICE_UNAVAILABLE, "".join([f"{reason}\n" for reason in reasons]).encode())
+        if reasons := self._unready():
+            return Response(HTTPStatus.SERVICE_UNAVAILABLE, "".join([f"{reason}\n" for reason in reasons]).encode())
+        return Response(HTTPStatus.OK, b"ready\n")
 
 
 def _healthz(_: Request) -> Response:

@@ -205,7 +205,7 @@ def test_a_scrape_during_a_reload_shows_no_run_of_the_configuration_before(node:
     """Its collectors are forgotten, and may not be in the new one; nobody would forget them again."""
     node.run(LINKS, both())
     assert node.metric("collector_success", LINKS) == 1
-    node.instruments.forget_engine()
+    node.instruments.begin("", is_simulated=False)
     assert node.metric("collector_success", LINKS) is None
 
 

@@ -394,7 +394,7 @@ def test_a_source_has_a_verdict_whatever_happens(
     """Read, absent, forbidden, hung or crashed: one line each, exit code 1 for a failure, and no process is left."""
     reader = ReaderOnce("host")
     reader.answers.append(answer)
-    monkeypatch.setattr("commwatch.commands.check_config.reader_by_hand", lambda *_, **__: reader)
+    monkeypatch.setattr("commwatch.commands.check_config.Reader", lambda _: reader)
     monkeypatch.setenv("USER", "watcher")
     sources = msgspec.structs.replace(NOTHING, network=NetworkSection())
 

@@ -43,7 +43,7 @@ def test_whole_numbers_are_written_whole() -> None:
     """A count has no decimal point, and a fraction keeps its own."""
     instruments = Instruments()
     instruments.daemon_late.set(0.25)
-    instruments.worker_stuck("nvml", 2)
+    instruments.worker_stuck.labels("nvml").set(2)
 
     block = instruments.block(0.0)
 
@@ -57,7 +57,7 @@ def test_the_layout_is_kept_while_the_series_stay() -> None:
     first = instruments.block(0.0)
     instruments.clock_steps.inc()
     second = instruments.block(1.0)
-    instruments.worker_stuck("nvml", 0)
+    instruments.worker_stuck.labels("nvml").set(0)
     third = instruments.block(2.0)
 
     assert second.layout is first.layout
@@ -68,7 +68,7 @@ def test_the_layout_is_kept_while_the_series_stay() -> None:
 def test_no_series_says_when_a_counter_began() -> None:
     """The library would add one for each counter."""
     instruments = Instruments()
-    instruments.worker_restarted("nvml", "crashed")
+    instruments.worker_restarts.labels("nvml", "crashed").inc()
 
     names = [sample.name for family in instruments.registry.collect() for sample in family.samples]
     assert "commwatch_worker_restarts_total" in names

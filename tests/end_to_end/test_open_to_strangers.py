@@ -70,7 +70,7 @@ def paths() -> list[str]:
     answers = Answers(None)  # type: ignore[arg-type]  # nobody is asked
     pages = NodePage(lambda: Snapshot(()), lambda: Status("1"), "/metrics").pages()
     metrics = MetricsPage(lambda: Snapshot(()))
-    endpoint = Endpoint(metrics=metrics, ready=lambda: (True, ()), pages=pages, documents=answers.pages())
+    endpoint = Endpoint(metrics=metrics, pages=pages, documents=answers.pages())
     return sorted(endpoint.paths)
 
 

@@ -49,7 +49,7 @@ def test_prometheus_takes_every_series(tmp_path: Path) -> None:
         return snapshot_of(values)
 
     async def test() -> None:
-        endpoint = Endpoint(metrics=MetricsPage(snapshot), ready=lambda: (True, ()))
+        endpoint = Endpoint(metrics=MetricsPage(snapshot))
         async with serving(endpoint) as port:
             with socket.create_server(("127.0.0.1", 0)) as free:
                 own_port = free.getsockname()[1]

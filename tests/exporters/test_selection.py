@@ -23,7 +23,7 @@ def scraped(*queries: str) -> list[Answer]:
     """What the endpoint answers to each query on one port."""
 
     async def ask_all() -> list[Answer]:
-        endpoint = Endpoint(metrics=MetricsPage(lambda: SNAPSHOT), ready=lambda: (True, ()))
+        endpoint = Endpoint(metrics=MetricsPage(lambda: SNAPSHOT))
         async with serving(endpoint) as port:
             return [await ask(port, f"/metrics{query}") for query in queries]
 

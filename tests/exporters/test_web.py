@@ -36,7 +36,7 @@ def answer(
     path: str,
     *headers: str,
     snapshot: Snapshot | None = None,
-    ready: tuple[bool, Sequence[str]] = (True, ()),
+    unready: Sequence[str] = (),
     documents: Mapping[str, Callable[[], bytes]] | None = None,
     telemetry_path: str = "/metrics",
 ) -> Answer:
@@ -48,7 +48,7 @@ def answer(
     give = no_snapshot if snapshot is None else lambda: snapshot
     endpoint = Endpoint(
         metrics=MetricsPage(give),
-        ready=lambda: ready,
+        unready=lambda: unready,
         pages=NodePage(give, lambda: Status("1.2.3"), telemetry_path).pages(),
         documents=documents or {},
         telemetry_path=telemetry_path,
@@ -99,21 +99,21 @@ def test_metrics_elsewhere() -> None:
 
 def test_health_needs_no_snapshot() -> None:
     """The process is alive whatever the collectors do."""
-    found = answer("/healthz", ready=(False, ["no snapshot"]))
+    found = answer("/healthz", unready=["no snapshot"])
 
     assert (found.status, found.body) == (200, b"ok\n")
 
 
 @pytest.mark.parametrize(
-    ("ready", "status", "body"),
+    ("unready", "status", "body"),
     [
-        ((True, ()), 200, "ready\n"),
-        ((False, ["collector nvml has not run", "größte Not"]), 503, "collector nvml has not run\ngrößte Not\n"),
+        ((), 200, "ready\n"),
+        (["collector nvml has not run", "größte Not"], 503, "collector nvml has not run\ngrößte Not\n"),
     ],
 )
-def test_readiness(ready: tuple[bool, Sequence[str]], status: int, body: str) -> None:
+def test_readiness(unready: Sequence[str], status: int, body: str) -> None:
     """What is missing stands in the answer, one line for each reason."""
-    found = answer("/readyz", ready=ready)
+    found = answer("/readyz", unready=unready)
 
     assert (status, body) == (found.status, found.body.decode())
 
@@ -142,7 +142,7 @@ def test_a_document_is_made_once_a_second() -> None:
         return b'{"at":%d}' % clock.now
 
     endpoint = Endpoint(
-        metrics=MetricsPage(lambda: snapshot_of({SERIES: 0})), ready=lambda: (True, ()),
+        metrics=MetricsPage(lambda: snapshot_of({SERIES: 0})),
         documents={"/api/v1/snapshot": make}, monotonic=clock.monotonic,
     )  # fmt: skip
 
@@ -175,7 +175,7 @@ def test_many_readers_cost_one_rendering_a_second() -> None:
     snapshot = snapshot_of({SERIES: 0})
     pages = NodePage(lambda: snapshot, status, "/metrics").pages()
     metrics = MetricsPage(lambda: snapshot)
-    endpoint = Endpoint(metrics=metrics, ready=lambda: (True, ()), pages=pages, monotonic=clock.monotonic)
+    endpoint = Endpoint(metrics=metrics, pages=pages, monotonic=clock.monotonic)
     for at in (0.0, 0.5, 0.99, 1.0, 1.5):
         clock.now = at
         plain = endpoint.answer(Request("/", {})).body

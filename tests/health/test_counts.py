@@ -85,7 +85,7 @@ def test_root_is_neither_led_astray_nor_held_up(tmp_path: Path, kind: str) -> No
 def test_the_daemon_exposes_the_counts() -> None:
     """One series for each reason."""
     instruments = Instruments()
-    instruments.show_healthchecks({"stale": 3, "paused": 1})
+    instruments.healthchecks = {"stale": 3, "paused": 1}
 
     block = instruments.block(0.0)
     assert block.get("commwatch_healthcheck_unknown_total", "stale") == 3
@@ -96,5 +96,5 @@ def test_counts_that_begin_again_are_exposed_as_they_are() -> None:
     """Somebody has removed the file; a counter that falls was reset."""
     instruments = Instruments()
     for total in (3, 5, 1, 2):
-        instruments.show_healthchecks({"stale": total})
+        instruments.healthchecks = {"stale": total}
         assert instruments.block(0.0).get("commwatch_healthcheck_unknown_total", "stale") == total

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED, EVENT_JOB_SUBMITTED
 
-from commwatch.node.run import Collected, Collector, failed
+from commwatch.node.run import Collected, Collector, Keeper, failed
 from commwatch.readings import Absence, SourceUnavailable
 from commwatch.service.scheduling import Owner, Scheduler, Work
 from commwatch.workers.reader import Reader, ReaderSettings
@@ -145,12 +145,22 @@ class NodeReads:
         return 0
 
 
+class Resuming(Keeper):
+    """Has new processes resume from what is there."""
+
+    def __init__(self, state: Mapping[str, bytes]) -> None:
+        self._state = state
+
+    def resume_point(self, sources: tuple[str, ...]) -> dict[str, bytes]:
+        return dict(self._state)
+
+
 class ScriptedReader(Reader):
     """A reader without processes: each run gives the next answer of the script."""
 
-    def __init__(self, name: str = "nvml", deadline: float = 2.0) -> None:
+    def __init__(self, name: str = "nvml", deadline: float = 2.0, keeper: Keeper | None = None) -> None:
         settings = ReaderSettings(WorkerPlan(name, (name,)), deadline, 60.0, Path("/nonexistent"))
-        super().__init__(settings)
+        super().__init__(settings, keeper)
         self.answers: deque[Collected | SourceUnavailable] = deque()
         self.asked: list[str] = []
         """Collectors that were to run now."""

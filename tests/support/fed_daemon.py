@@ -48,7 +48,7 @@ class FedDaemon:
         """All that was logged of the runs until now."""
         keep_time(patched, self.clock)
         fed = type("_FedReader", (ScriptedReader,), {"suspects": property(lambda reader: self.suspects)})
-        patched.setattr("commwatch.service.engine.Reader", lambda one, *_, **__: fed(one.name))
+        patched.setattr("commwatch.service.engine.Reader", lambda one, keeper, **_: fed(one.name, keeper=keeper))
         self.restart()
 
     def restart(self, boot: str = "boot") -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from commwatch.node.run import Collected
+from commwatch.node.run import Collected, Keeper
 from commwatch.readings import Absence
 from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.wire import Order, ProgressMark, WireBatch, WireReadings, WorkerPlan, frame, take_frames
@@ -72,7 +72,7 @@ class PlayedWorker:
         """See ``Process``."""
 
 
-class PlayedReader:
+class PlayedReader(Keeper):
     """A reader of some driver whose worker processes the test plays."""
 
     def __init__(self) -> None:
@@ -87,7 +87,6 @@ class PlayedReader:
             WorkerPlan("nvml", ("nvml",), rest_when_unavailable=True), LONG, LONG, launch=self._launch
         )
         self.reader = Reader(self.settings, self, lambda: time.monotonic() + self.ahead)
-        self.reader.keeper = self
 
     def _launch(self, connection: int, mark: int, kernel_log: int | None = None) -> PlayedWorker:
         self.workers.append(PlayedWorker(connection, mark))
@@ -100,12 +99,6 @@ class PlayedReader:
     def lose(self, collector: str, absence: Absence) -> None:
         """See ``Keeper``."""
         self.lost.append((collector, absence.device, absence.reason))
-
-    def worker_restarted(self, worker: str, reason: str) -> None:
-        """See ``ReaderEvents``."""
-
-    def worker_stuck(self, worker: str, count: int) -> None:
-        """See ``ReaderEvents``."""
 
     async def until(self, enough: Callable[[], bool]) -> None:
         """Wait for something; the test's time limit bounds it."""

@@ -29,7 +29,7 @@ from commwatch.__main__ import build_parser
 from commwatch.config.settings import Config, Metrics, NcclLogsSection, Paths, Simulation, Sources
 from commwatch.config.simulated import SimulationPlan, absolute, is_recording
 from commwatch.findings.api_documents import SnapshotDocument, metric_records
-from commwatch.node.run import Collected, Collector
+from commwatch.node.run import Collected, Collector, Keeper
 from commwatch.node.starvation import Starvation
 from commwatch.probes.plan import CyclePlan, CycleResult, Failed, Measured, NcclNotes, StepOutcome
 from commwatch.readings import Batch, SourceUnavailable
@@ -130,8 +130,8 @@ class _ReaderHere(ScriptedReader):
 
     daemon: SimulatedDaemon
 
-    def __init__(self, settings: Any, events: Any, **_: Any) -> None:
-        super().__init__(settings.name)
+    def __init__(self, settings: Any, keeper: Keeper, **_: Any) -> None:
+        super().__init__(settings.name, keeper=keeper)
         self.settings = settings
         self._sources: dict[str, Source] = {}
         """Open, by name."""
@@ -182,7 +182,7 @@ class _ReaderHere(ScriptedReader):
         return source
 
     def _plan_of_worker(self) -> WorkerPlan:
-        return msgspec.structs.replace(self.settings.plan, resume=self.settings.resume())
+        return msgspec.structs.replace(self.settings.plan, resume=self.keeper.resume_point(self.settings.plan.sources))
 
     def _collected(self, batch: Batch) -> Collected:
         blocks, now = {}, self.daemon.time

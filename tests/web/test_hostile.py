@@ -55,7 +55,6 @@ class Besieged:
     def __init__(self, authority: Authority) -> None:
         self.endpoint = Endpoint(
             metrics=MetricsPage(lambda: snapshot_of({("commwatch_simulated", ()): 1})),
-            ready=lambda: (True, ()),
             pages={"/": lambda: b"<!doctype html>\n"},
             documents={"/api/v1/snapshot": lambda: b"{}\n"},
         )

@@ -19,7 +19,7 @@ HTML = "text/html; charset=utf-8"
 def answers(*requests: tuple[str, str]) -> list[Answer]:
     """Of an endpoint with the runbooks, to requests with a method and a path."""
     endpoint = Endpoint(
-        metrics=MetricsPage(lambda: Snapshot(())), ready=lambda: (True, ()), pages=runbook_pages()
+        metrics=MetricsPage(lambda: Snapshot(())), pages=runbook_pages()
     )  # fmt: skip
 
     async def send() -> list[Answer]:

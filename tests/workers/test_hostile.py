@@ -7,6 +7,7 @@ import math
 import os
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from commwatch.config.settings import Config, Paths
 from commwatch.node.run import Collected
 from commwatch.node.starvation import Sample, Starvation
 from commwatch.state.records import LONGEST_LABEL
-from commwatch.workers.by_hand import reader_by_hand
+from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.sources import READERS, SOURCES
 from commwatch.workers.wire import MOST_EARLY, Bounds, Order, frame, take_frames
 from commwatch.workers.worker import Hung
@@ -389,7 +390,8 @@ def test_a_worker_of_ours_is_understood(tmp_path: Path) -> None:
     """The bounds are wide enough for the real process."""
 
     async def body() -> None:
-        reader = reader_by_hand(Config(paths=Paths(procfs=str(tmp_path))), SOURCES["nccl_logs"], 60.0, 60.0)
+        settings = ReaderSettings.of(Config(paths=Paths(procfs=str(tmp_path))), [SOURCES["nccl_logs"]], None)
+        reader = Reader(replace(settings, deadline=60.0, start_deadline=60.0))
         try:
             collected = await reader.now("nccl_logs")
             assert next(name for name, _ in collected.blocks[""].layout.series) == FILES

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from commwatch.config.settings import NcclLogsSection, Sources, section_json
 from commwatch.node.run import Collected
-from commwatch.service.instruments import Instruments
 from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.wire import WorkerPlan
+from support.core import Resuming
 from support.waiting import PATIENCE_SECONDS
 
 CUDA = "node7:41:77 [0] init.cc:1 NCCL WARN Cuda failure 999 'unknown error'\n"
@@ -28,8 +28,8 @@ def test_a_process_that_was_killed_is_replaced_without_a_line_lost_or_counted_tw
     settings = section_json(Sources(nccl_logs=NcclLogsSection(paths=(str(log),))))
     told: dict[str, bytes] = {}
     reader = Reader(
-        ReaderSettings(WorkerPlan("jobs", ("nccl_logs",), settings, confined=True), 10, 20, resume=lambda: dict(told)),
-        Instruments(),
+        ReaderSettings(WorkerPlan("jobs", ("nccl_logs",), settings, confined=True), 10, 20),
+        Resuming(told),
     )
 
     async def collect() -> list[tuple[str, int]]:

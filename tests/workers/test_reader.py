@@ -17,8 +17,7 @@ import pytest
 
 from commwatch.config.settings import NetworkSection, Sources, section_json
 from commwatch.config.simulated import SimulationPlan
-from commwatch.node.run import Collected
-from commwatch.readings import Absence
+from commwatch.node.run import Collected, Keeper
 from commwatch.workers.process_state import process_state
 from commwatch.workers.reader import REJOIN_SECONDS, Reader, ReaderSettings
 from commwatch.workers.wire import WorkerPlan
@@ -31,12 +30,16 @@ SIGNAL_AFTER_SECONDS, KILL_AFTER_SECONDS = 150.0, 10.0
 """A stuck process gets no signal earlier; from TERM to KILL."""
 
 
-class Events:
+class Events(Keeper):
     """What a reader told, kept."""
 
     def __init__(self) -> None:
+        self.kept: list[Collected] = []
         self.restarts: list[str] = []
         self.stuck: list[int] = []
+
+    def keep(self, collected: Collected) -> None:
+        self.kept.append(collected)
 
     def worker_restarted(self, worker: str, reason: str) -> None:
         self.restarts.append(reason)
@@ -56,26 +59,18 @@ class Node:
         self.faults.write_text("[]\n")
         self.events = Events()
         plan = SimulationPlan(preset, str(self.faults), time.time() - 100, str(folder / "sysfs"), "")
-        self.kept: list[Collected] = []
+        self.kept = self.events.kept
         self.reader = Reader(
             ReaderSettings(WorkerPlan("nvml", (source,), sysfs=plan.sysfs, simulation=plan, rest_when_unavailable=True),
                            deadline=0.6, start_deadline=3, procfs=procfs),
             self.events, monotonic,
         )  # fmt: skip
-        self.reader.keeper = self
 
     def set_faults(self, text: str) -> None:
         """Replace the file of faults; the simulated node looks at it every 0.25 s."""
         new = self.faults.with_suffix(".new")
         new.write_text(text)
         new.replace(self.faults)
-
-    def keep(self, collected: Collected) -> None:
-        """See ``Keeper``."""
-        self.kept.append(collected)
-
-    def lose(self, collector: str, absence: Absence) -> None:
-        """See ``Keeper``."""
 
     async def until(self, enough: Callable[[Collected], bool]) -> Collected:
         """The first run from now on that is enough; the test's time limit bounds it."""

@@ -18,7 +18,6 @@ import msgspec
 import pytest
 
 from commwatch.config.settings import NcclLogsSection, Sources, section_json
-from commwatch.service.instruments import Instruments
 from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.seccomp import (
     HARMLESS,
@@ -281,7 +280,6 @@ def test_the_readers_of_job_files_are_confined_and_read(tmp_path: Path) -> None:
     settings = section_json(Sources(nccl_logs=NcclLogsSection(paths=(str(log),))))
     reader = Reader(
         ReaderSettings(WorkerPlan("jobs", ("nccl_logs",), settings, confined=True), 60.0, 60.0),
-        Instruments(),
     )
 
     async def body() -> None:

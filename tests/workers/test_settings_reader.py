@@ -10,10 +10,9 @@ import msgspec
 
 from commwatch.jobs.settings.records import AuditOrder, AuditRecord
 from commwatch.node.run import Collected
-from commwatch.service.instruments import Instruments
 from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.wire import WorkerPlan
-from support.core import in_loop
+from support.core import Resuming, in_loop
 from support.processes import ProcessTable
 
 START_DEADLINE = 6.0
@@ -25,9 +24,9 @@ def reader(table: ProcessTable, *pids: int) -> Reader:
     settings = ReaderSettings(
         WorkerPlan("settings", ("nccl_settings",), sysfs=str(table.root.parent / "sys"), procfs=str(table.root),
                    confined=True),
-        START_DEADLINE, START_DEADLINE, resume=lambda: {"nccl_settings": order},
+        START_DEADLINE, START_DEADLINE,
     )  # fmt: skip
-    return Reader(settings, Instruments())
+    return Reader(settings, Resuming({"nccl_settings": order}))
 
 
 async def audit(one: Reader) -> Collected:

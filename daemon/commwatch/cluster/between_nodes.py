@@ -53,7 +53,6 @@ class BetweenNodes:
         self._store = store
         self._clock = clock
         self._record = state.restore(STATE_NAME, NodeHistory, self._taken_over)
-        self._saved = msgspec.json.encode(self._record.history)
 
     def _taken_over(self, history: NodeHistory | None) -> NodeRecord:
         record = NodeRecord(self._interval, history)
@@ -124,15 +123,13 @@ class BetweenNodes:
         self._store.show("cluster", "", shown, time.monotonic())
 
     def save(self) -> None:
-        """Write what must survive a restart, where that has changed.
+        """Write what must survive a restart; of a node without a run or check that is nothing.
 
         Raises:
             OSError: it cannot be written; what was written before is still there.
         """
-        content = msgspec.json.encode(self._record.history)
-        if content != self._saved:
+        if self._record.history != NodeHistory():
             self._state.save(STATE_NAME, self._record.history)
-            self._saved = content
 
 
 def _uids(names: Sequence[str]) -> frozenset[int]:

@@ -7,7 +7,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -29,8 +29,8 @@ from commwatch.state.client import DaemonAbsent, ask_daemon
 from commwatch.state.directory import StateDirectory, state_path
 from commwatch.units import format_seconds
 from commwatch.views.terminal import print_json, print_table, progress
-from commwatch.workers.by_hand import reader_by_hand
 from commwatch.workers.one_shot import NoAnswer, ask
+from commwatch.workers.reader import Reader, ReaderSettings
 from commwatch.workers.sources import SOURCES, SourceRow
 from commwatch.workers.start import start_python, take_kernel_log
 from commwatch_exporters.listen import EndpointError, bind
@@ -230,7 +230,8 @@ async def _source(config: Config, row: SourceRow, kernel_log: int | None) -> Che
     if absent is not None:
         return Check(what, "absent", absent)
     launch = partial(start_python, kernel_log=kernel_log) if row.name == "kernel_log" else start_python
-    reader = reader_by_hand(config, row, RUNTIME_DEADLINE_SECONDS, RUNTIME_DEADLINE_SECONDS, launch=launch)
+    settings, deadline = ReaderSettings.of(config, [row], None, launch=launch), RUNTIME_DEADLINE_SECONDS
+    reader = Reader(replace(settings, deadline=deadline, start_deadline=deadline))
     try:
         collected = await reader.now(row.collectors[0].name)
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from commwatch.readings import LOST_REASONS, WORKER_REASONS, Absence, HardwareEvent, LogErrors, SourceUnavailable
 from commwatch_exporters.snapshot import Block
@@ -71,12 +71,29 @@ def failed(collector: str, absence: Absence, unavailable: SourceUnavailable | No
     return Collected({}, [absence], 0.0, collector=collector, unavailable=unavailable)
 
 
-class Keeper(Protocol):
+class Keeper:
+    """Takes what a reader gives, and knows what it needs. This one keeps and knows nothing, as a command waits for each
+    run itself."""
+
     def keep(self, collected: Collected) -> None:
         """Take what one run of a collector gave, or why it gave nothing."""
 
     def lose(self, collector: str, absence: Absence) -> None:
         """Drop everything about a device that does not answer; the next run reports it."""
+
+    def worker_restarted(self, worker: str, reason: str) -> None:
+        """Count a worker process that is replaced."""
+
+    def worker_stuck(self, worker: str, count: int) -> None:
+        """Show the number of processes that missed their deadline and have not come back."""
+
+    def resume_point(self, sources: tuple[str, ...]) -> dict[str, bytes]:
+        """The state from which a new process with these sources resumes, by source."""
+        return {}
+
+    def stuck_elsewhere(self, sources: tuple[str, ...]) -> int:
+        """Number of processes that are not of the reader of these sources and hang in the same driver."""
+        return 0
 
 
 RunState: TypeAlias = Literal["new", "runs", "absent", "paused"]

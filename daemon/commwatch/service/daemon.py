@@ -177,7 +177,7 @@ class Daemon:
         web = self.config.web
         self._endpoint = Endpoint(
             metrics=self._metrics,
-            ready=self._readiness,
+            unready=self._unready,
             pages={**NodePage(self.snapshot, self._status, web.telemetry_path).pages(), **runbook_pages()},
             documents=self._answers.pages(),
             telemetry_path=web.telemetry_path,
@@ -333,7 +333,7 @@ class Daemon:
     def _show_healthchecks(self) -> None:
         """Expose what checks on this node have counted."""
         try:
-            self._instruments.show_healthchecks(read_counts(self._state.path))
+            self._instruments.healthchecks = read_counts(self._state.path)
         except OSError as error:
             log.debug("the counts of healthcheck are not exposed", error=str(error))
 
@@ -427,8 +427,8 @@ class Daemon:
     async def _control_cluster_check(self, document: bytes, peer: Peer) -> Taken:
         return await self.engine.between_nodes.take_check(document, peer)
 
-    def _readiness(self) -> tuple[bool, list[str]]:
-        return self._ready, [] if self._ready else ["the first run of the collectors is not over"]
+    def _unready(self) -> list[str]:
+        return [] if self._ready else ["the first run of the collectors is not over"]
 
     def _status(self) -> Status:
         return describe(self._answers, self.snapshot())

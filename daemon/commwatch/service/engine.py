@@ -14,7 +14,7 @@ import structlog
 
 from commwatch.cluster.between_nodes import BetweenNodes
 from commwatch.config.metric_profile import unexported
-from commwatch.config.settings import Config, Paths, SourceSection, section_json
+from commwatch.config.settings import Config, Paths
 from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import Thresholds
 from commwatch.errors import CommwatchError
@@ -22,7 +22,7 @@ from commwatch.jobs.evidence import JobEvidence
 from commwatch.jobs.settings.plan import SOURCE as SETTINGS
 from commwatch.jobs.settings.plan import JobSettings
 from commwatch.node.gpus_now import GPU_COLLECTORS, PROCESS_COLLECTOR
-from commwatch.node.run import Collected, Collector
+from commwatch.node.run import Collected, Collector, Keeper
 from commwatch.node.starvation import Starvation
 from commwatch.node.store import Store
 from commwatch.readings import Absence
@@ -33,7 +33,7 @@ from commwatch.service.job_ras import JobRas
 from commwatch.service.job_words import JobWords
 from commwatch.service.judge import Judge
 from commwatch.service.judgement import STATE_NAME, check, restore
-from commwatch.service.keeping import Keeping, Record
+from commwatch.service.keeping import Keeping
 from commwatch.service.pipeline import STATE_NAME as INVENTORY
 from commwatch.service.pipeline import Pipeline
 from commwatch.service.probing import Probing
@@ -42,9 +42,8 @@ from commwatch.sources.presence import boot_identity
 from commwatch.state.directory import StateDirectory
 from commwatch.workers.process_state import held_devices
 from commwatch.workers.reader import Reader, ReaderSettings
-from commwatch.workers.sources import READERS, SOURCES, ReaderRow
+from commwatch.workers.sources import READERS, SOURCES, ReaderRow, SourceRow
 from commwatch.workers.start import Launch, start_python
-from commwatch.workers.wire import WorkerPlan
 from commwatch_exporters.catalogue import OPT_IN
 from commwatch_exporters.snapshot import Snapshot
 
@@ -54,7 +53,7 @@ FIRST_RUN_PATIENCE_SECONDS = 10.0
 """The daemon is ready after this time, even if some collectors have not answered."""
 
 
-class Engine:
+class Engine(Keeper):
     """Everything that depends on the configuration."""
 
     def __init__(
@@ -103,8 +102,6 @@ class Engine:
         self.collection = Collection(
             collectors, self._readers, self.store, instruments, self.presence, self.pipeline.wraps
         )  # fmt: skip
-        for reader in self._readers.values():
-            reader.keeper = self
         self.verdict = Judge(thresholds, kept.history, kept.register, self.store, instruments, self.collection)
         self.probing = Probing(
             config,
@@ -133,34 +130,23 @@ class Engine:
     def _build_readers(self) -> dict[str, Reader]:
         readers = {}
         for row in READERS:
-            sections = {source.name: source.section(self.config.sources) for source in row.sources}
-            if enabled := {name: section for name, section in sections.items() if section.enabled}:
-                readers[row.name] = self._reader(row, enabled)
+            if sources := [source for source in row.sources if source.section(self.config.sources).enabled]:
+                readers[row.name] = self._reader(row, sources)
         return readers
 
-    def _reader(self, row: ReaderRow, sections: Mapping[str, SourceSection]) -> Reader:
-        deadline = max(section.deadline for section in sections.values())
-        plan = WorkerPlan(
-            row.name, tuple(sections), section_json(self.config.sources), self._roots.sysfs, self._roots.procfs,
-            simulation=self._simulation, opt_in=tuple(sorted(self.config.metrics.asked_for)), confined=row.confined,
+    def _reader(self, row: ReaderRow, sources: Sequence[SourceRow]) -> Reader:
+        names = [source.name for source in sources]
+        settings = ReaderSettings.of(
+            self.config,
+            sources,
+            self._simulation,
+            opt_in=self.config.metrics.asked_for,
             rest_when_unavailable=row.holds_driver,
-        )  # fmt: skip
-        settings = ReaderSettings(
-            plan,
-            deadline,
-            max(getattr(section, "start_deadline", 2 * deadline) for section in sections.values()),
-            self._procfs,
-            bounds=row.bounds,
-            resume=self._order if SETTINGS in sections else self._resume_point,
             # No other process gets it: a driver's library or the file of a job has no business in it.
-            launch=partial(self._launch, kernel_log=self._kernel_log) if "kernel_log" in sections else self._launch,
+            launch=partial(self._launch, kernel_log=self._kernel_log) if "kernel_log" in names else self._launch,
         )
-        self._instruments.worker_stuck(row.name, 0)
-        if SETTINGS in sections:
-            return Reader(settings, self._instruments)
-        if not row.holds_driver:  # nothing stuck in a driver holds it back
-            return Reader(settings, self._instruments, starvation=self._starvation)
-        return Reader(settings, self._instruments, stuck_elsewhere=self._stuck_ranks, starvation=self._starvation)
+        self.worker_stuck(row.name, 0)
+        return Reader(settings, self, starvation=None if SETTINGS in names else self._starvation)
 
     def _build_collectors(self) -> list[Collector]:
         return [
@@ -203,19 +189,23 @@ class Engine:
         """Drop everything about a device that does not answer; the next run reports it."""
         self.collection.lose(collector, absence)
 
+    def worker_restarted(self, worker: str, reason: str) -> None:
+        self._instruments.worker_restarts.labels(worker, reason).inc()
+
+    def worker_stuck(self, worker: str, count: int) -> None:
+        self._instruments.worker_stuck.labels(worker).set(count)
+
+    def resume_point(self, sources: tuple[str, ...]) -> dict[str, bytes]:
+        return {SETTINGS: self.job_settings.order()} if SETTINGS in sources else self.pipeline.job_logs.resume_point
+
+    def stuck_elsewhere(self, sources: tuple[str, ...]) -> int:
+        # What is stuck in a driver holds nothing back but what holds the driver.
+        return self.probing.stuck_count if SOURCES[sources[0]].reader.holds_driver else 0
+
     # --- what the parts ask of each other ---
 
     def _own_ranks(self) -> list[int]:
         return self.probing.pids()
-
-    def _stuck_ranks(self) -> int:
-        return self.probing.stuck_count
-
-    def _resume_point(self) -> dict[str, bytes]:
-        return self.pipeline.job_logs.resume_point
-
-    def _order(self) -> dict[str, bytes]:
-        return {SETTINGS: self.job_settings.order()}
 
     def _driver_readers(self) -> list[Reader]:
         """Those that hold a driver's device files open."""
@@ -323,7 +313,7 @@ class Engine:
 
     def refresh(self) -> None:
         """Bring up to date what depends on the time alone."""
-        self._instruments.worker_stuck("probe", self.probing.stuck_count)
+        self.worker_stuck("probe", self.probing.stuck_count)
         self.probing.refresh()
         self.between_nodes.refresh()
 
@@ -367,12 +357,11 @@ class Engine:
 
     async def save(self) -> None:
         """Write all of it now; what cannot be written is logged, and tried again at the next time."""
-        await self._keeping.save(everything=True)
+        await self._keeping.save()
 
-    def records(self) -> tuple[Record, ...]:
-        """The records that should agree after a crash, in the order in which they are written."""
-        inventory = self.pipeline.inventory.state
-        records = (Record(INVENTORY, inventory, msgspec.json.encode(inventory)),)
+    def records(self) -> dict[str, msgspec.Struct]:
+        """The records that should agree after a crash, by name, in the order in which they are written."""
+        records: dict[str, msgspec.Struct] = {INVENTORY: self.pipeline.inventory.state}
         if self.verdict.looked_at is None:
             return records  # events may have been counted that the history does not know yet
         if not self._is_judged:
@@ -384,7 +373,7 @@ class Engine:
             # A defect of ours: what was written before agrees, and what has happened since is counted again from it.
             log.error("the record of events and findings contradicts itself and is not saved", error=str(error))
             return records
-        return (*records, Record(STATE_NAME, judgement, judgement.essence()))
+        return {**records, STATE_NAME: judgement}
 
     @property
     def version(self) -> int:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Info, disable_created_metrics
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client import Metric as Family
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector as Registered
 
 from commwatch import __version__
@@ -39,14 +40,14 @@ class Instruments(Registered):
         """Whether each configuration could be read the last time."""
         self._cpu_seconds: dict[int, float] = {}
         """Of each process that is there, as last measured, by its id."""
-        self._healthcheck_unknown: dict[str, int] = {}
-        """As last read, by reason."""
+        self.healthchecks: Mapping[str, int] = {}
+        """How often healthcheck said unknown, by reason; whoever runs it keeps the totals."""
         self.collection: Collection | None = None
         """Of the configuration in force; None between two of them."""
         self.registry.register(self)
         self.collector_errors = self._counter("collector_errors_total")
         self.worker_restarts = self._counter("worker_restarts_total")
-        self.worker_stuck_count = self._gauge("worker_stuck")
+        self.worker_stuck = self._gauge("worker_stuck")
         self.config_reload_successful = self._gauge("config_last_reload_successful")
         self.config_reload_time = self._gauge("config_last_reload_success_timestamp_seconds")
         self.scheduler_missed = self._counter("scheduler_missed_runs_total")
@@ -55,7 +56,6 @@ class Instruments(Registered):
         self.daemon_late = self._gauge("daemon_late_seconds")
         self.stall = self._gauge("stall_ratio")
         self.finding_rule_errors = self._counter("finding_rule_errors_total")
-        self.healthcheck_unknown = self._counter("healthcheck_unknown_total")
         self.process_cpu = self._counter("process_cpu_seconds_total")
         self.process_memory = self._gauge("process_resident_memory_bytes")
         self.maintenance = self._gauge("maintenance")
@@ -64,13 +64,17 @@ class Instruments(Registered):
         self._info("build_info").labels(__version__, platform.python_version())
         self.maintenance.labels("none").set(0)
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
-        """The gauges of the collectors and their sources, as they are now."""
+    def collect(self) -> Iterable[Family]:
+        """The gauges of the collectors and their sources, as they are now, and what others count."""
+        row = CATALOGUE["commwatch_healthcheck_unknown_total"]
+        unknown = CounterMetricFamily(row.name, row.text, labels=row.labels)
+        for reason, total in self.healthchecks.items():
+            unknown.add_metric([reason], total)
         rows = [CATALOGUE[f"commwatch_{name}"] for name in _OF_COLLECTORS]
         families = [GaugeMetricFamily(row.name, row.text, labels=row.labels) for row in rows]
         success, duration, interval, last_success, available, unread = families
         if self.collection is None:
-            return families
+            return [unknown, *families]
         for name, one in self.collection.collectors.items():
             interval.add_metric([name], one.current_interval)
             if one.attempted:
@@ -82,7 +86,7 @@ class Instruments(Registered):
             available.add_metric([source], flag)
         for source, flag in self.collection.exposed_as_unread().items():
             unread.add_metric([source], flag)
-        return families
+        return [unknown, *families]
 
     def _counter(self, name: str) -> Counter:
         row = CATALOGUE[f"commwatch_{name}"]
@@ -96,14 +100,6 @@ class Instruments(Registered):
         row = CATALOGUE[f"commwatch_{name}"]
         return Info(row.name.removesuffix("_info"), row.text, row.labels, registry=self.registry)
 
-    def worker_restarted(self, worker: str, reason: str) -> None:
-        """A worker process is replaced."""
-        self.worker_restarts.labels(worker, reason).inc()
-
-    def worker_stuck(self, worker: str, count: int) -> None:
-        """Set the number of a worker's processes that missed their deadline and have not come back."""
-        self.worker_stuck_count.labels(worker).set(count)
-
     def show_reload(self, what: str, succeeded: bool) -> None:
         """Show whether the configuration in force is that of the files, after they were read."""
         self._read_well[what] = succeeded
@@ -116,22 +112,18 @@ class Instruments(Registered):
         self.scheduler_missed.labels(job).inc()
 
     def begin(self, thresholds: str, *, is_simulated: bool) -> None:
-        """An engine begins on a configuration that is in force.
+        """An engine begins on a configuration that is in force; what was shown of another one is forgotten.
 
         Args:
             thresholds: digest of those in force.
             is_simulated: whether the node is.
         """
-        self.forget_engine()
+        self.collection = None
+        for gauge in (self.worker_stuck, self.process_memory, self.thresholds_info):
+            gauge.clear()
         self.thresholds_info.labels(thresholds)
         self.simulated.set(1 if is_simulated else 0)
         self.show_reload("configuration", True)
-
-    def forget_engine(self) -> None:
-        """Say nothing of collectors, sources and processes: another configuration may not have them."""
-        self.collection = None
-        for gauge in (self.worker_stuck_count, self.process_memory, self.thresholds_info):
-            gauge.clear()
 
     def show_maintenance(self, reason: str | None) -> None:
         """Say which maintenance is in force, if any."""
@@ -147,16 +139,6 @@ class Instruments(Registered):
                 self.stall.remove(resource)
             else:
                 self.stall.labels(resource).set(round(ratio, 4))
-
-    def show_healthchecks(self, unknown: Mapping[str, int]) -> None:
-        """Say how often healthcheck said unknown, by reason; whoever runs it keeps the totals."""
-        for reason, total in unknown.items():
-            counter, known = self.healthcheck_unknown.labels(reason), self._healthcheck_unknown.get(reason, 0)
-            if total < known:  # somebody has removed the file
-                counter.reset()
-                known = 0
-            counter.inc(total - known)
-            self._healthcheck_unknown[reason] = total
 
     def measure_processes(self, procfs: Path, processes: Iterable[tuple[str, list[int]]]) -> None:
         """Take CPU time and memory of the daemon's processes, summed by name.

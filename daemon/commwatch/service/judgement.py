@@ -41,11 +41,6 @@ class Judgement(msgspec.Struct, kw_only=True):
     history: HistoryState = msgspec.field(default_factory=HistoryState)
     register: RegisterState = msgspec.field(default_factory=RegisterState)
 
-    def essence(self) -> bytes:
-        """Without the times at which metrics were last seen, which change at each evaluation."""
-        history = msgspec.structs.replace(self.history, seen={})
-        return msgspec.json.encode(msgspec.structs.replace(self, history=history))
-
 
 class Kept(NamedTuple):
     """State of an earlier daemon, restored for use."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-import msgspec
 import structlog
 
 from commwatch.service.scheduling import Scheduler
 from commwatch.state.directory import StateDirectory
+from commwatch.state.records import encode
 
 if TYPE_CHECKING:
     from commwatch.service.engine import Engine
@@ -23,23 +23,6 @@ SOON_SECONDS: Final = 1.0
 """At least between two saves, so that a flood of events writes no more often; at most from an event to its save."""
 CHANGED_SECONDS: Final = 60.0
 """Seconds between two saves of a changed record; a crash loses at most the changes of this time."""
-ALL_SECONDS: Final = 600.0
-"""Between two saves of a record in which nothing has changed but when it was seen."""
-
-
-class Record(NamedTuple):
-    """One file of the state directory."""
-
-    name: str
-    content: msgspec.Struct
-    essence: bytes
-    """Tells whether it is worth a write: what has changed otherwise is written each ``ALL_SECONDS``."""
-
-
-class _Written(NamedTuple):
-    essence: bytes
-    at: float
-    """Monotonic seconds."""
 
 
 class Keeping:
@@ -69,7 +52,6 @@ class Keeping:
         self._monotonic = monotonic
         self._noticed = engine.version
         """As of the last picture."""
-        self._written: dict[str, _Written] = {}
         self._failing: set[str] = set()
         self._saving = asyncio.Lock()
         self._began = float("-inf")
@@ -102,38 +84,27 @@ class Keeping:
         if self._engine.version != self._noticed:
             self._scheduler.run_in(_JOB, SOON_SECONDS)
 
-    async def save(self, *, everything: bool = False) -> Mapping[str, OSError]:
-        """Save what has changed; returns by name what could not be written, which is tried again at the next save.
+    async def save(self) -> Mapping[str, OSError]:
+        """Save what has changed; returns by name what could not be written, which is tried again at the next save."""
+        return await asyncio.shield(self._save())
 
-        Args:
-            everything: also that of which only the time has changed.
-        """
-        return await asyncio.shield(self._save(everything))
-
-    async def _save(self, everything: bool) -> Mapping[str, OSError]:
+    async def _save(self) -> Mapping[str, OSError]:
         async with self._saving:
-            now = self._began = self._monotonic()
-            records = self._engine.records()
+            self._began = self._monotonic()
+            contents = {name: encode(record) for name, record in self._engine.records().items()}
             self._noticed = self._engine.version
-            due = [(one, msgspec.json.encode(one.content)) for one in records if everything or self._is_due(one, now)]
-            failures = await asyncio.to_thread(self._write, due)
-            self._written |= {one.name: _Written(one.essence, now) for one, _ in due if one.name not in failures}
+            failures = await asyncio.to_thread(self._write, contents)
             for name in failures.keys() - self._failing:
                 log.error("something cannot be saved; it is tried again later", what=name, error=str(failures[name]))
             self._failing = set(failures)
             return failures
 
-    def _is_due(self, record: Record, now: float) -> bool:
-        written = self._written.get(record.name)
-        return written is None or record.essence != written.essence or now - written.at >= ALL_SECONDS
-
-    def _write(self, due: list[tuple[Record, bytes]]) -> dict[str, OSError]:
+    def _write(self, contents: Mapping[str, bytes]) -> dict[str, OSError]:
         failures = {}
-        for record, encoded in due:
+        for name, content in contents.items():
             try:
-                # As it was when the picture was taken; by now the loop has gone on.
-                self._state.save(record.name, msgspec.json.decode(encoded, type=type(record.content)))
+                self._state.write(name, content)
             except OSError as error:
-                failures[record.name] = error
+                failures[name] = error
         self._engine.save_others()
         return failures

@@ -72,8 +72,6 @@ class _Probe:
     """Its consecutive bad results have already triggered a search for the faulty part."""
     is_due: bool = False
     """Its cycle runs or waits for its turn."""
-    saved: bytes = b""
-    """Its history as it was written last."""
 
     @property
     def job(self) -> str:
@@ -424,12 +422,8 @@ class Probing:
     def save(self) -> None:
         """Write the histories that have changed; a failure is logged and tried again at the next time."""
         for probe in [*self._probes.values()]:
-            content = msgspec.json.encode(probe.record.history)
-            if content == probe.saved:
-                continue
             try:
                 self._state.save(f"probe-{probe.name}", probe.record.history)
-                probe.saved = content
             except OSError as error:
                 log.error("a probe's history cannot be saved", probe=probe.name, error=str(error))
 

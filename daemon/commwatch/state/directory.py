@@ -58,6 +58,8 @@ class StateDirectory:
         self.path = path
         self._lock: int | None = None
         self._saving = threading.Lock()
+        self._written: dict[str, bytes] = {}
+        """The last content by name."""
 
     def open(self) -> None:
         """Make the folder if needed and lock it for this process.
@@ -149,13 +151,22 @@ class StateDirectory:
             log.warning("a state file is damaged and set aside", file=str(file), aside=str(aside), error=str(error))
 
     def save(self, name: str, record: msgspec.Struct) -> None:
-        """Write a record whole or not at all; blocks, so the daemon calls it in a thread.
+        """As ``write``."""
+        self.write(name, encode(record))
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write an encoded record whole or not at all, unless it is the one that was written last.
+
+        Blocks, so the daemon calls it in a thread.
 
         Raises:
             OSError: it could not be written; the earlier record is still there.
         """
+        file = self.path / f"{name}.json"
         with self._saving:
-            write_atomically(self.path / f"{name}.json", encode(record))
+            if content != self._written.get(name) or not file.exists():
+                write_atomically(file, content)
+                self._written[name] = content
 
 
 def write_atomically(file: Path, content: bytes) -> None:

@@ -16,7 +16,7 @@ import msgspec
 
 from commwatch.caller import temporary_folder
 from commwatch.children import clean_environment, own_module
-from commwatch.config.settings import Config, section_json
+from commwatch.config.settings import Config
 from commwatch.config.simulated import SimulationPlan
 from commwatch.errors import CommwatchError
 from commwatch.node.run import Collected
@@ -29,9 +29,8 @@ from commwatch.rehearsal import rehearsal
 from commwatch.state.directory import state_path
 from commwatch.workers.one_shot import NoAnswer, ask
 from commwatch.workers.reader import Reader, ReaderSettings
-from commwatch.workers.sources import SOURCES, SourceRow
-from commwatch.workers.start import Launch, start_python
-from commwatch.workers.wire import WorkerPlan
+from commwatch.workers.sources import SOURCES
+from commwatch.workers.start import start_python
 from commwatch_exporters.node.model import Node, NvLink
 from commwatch_exporters.snapshot import Block, Snapshot
 
@@ -124,42 +123,13 @@ async def _ask(module: str, kind: type[_Facts], sysfs: str, procfs: str, deadlin
 
 def nvml_reader(config: Config, simulation: SimulationPlan | None) -> Reader:
     """A reader of the driver for a command, with the deadlines of the configuration; starts nothing yet."""
-    settings, opt_in = config.sources.nvml, (NvLink.speed_bytes_per_second.metric,)
-    return reader_by_hand(
-        config, SOURCES["nvml"], settings.deadline, settings.start_deadline, simulation=simulation, opt_in=opt_in
+    settings = ReaderSettings.of(
+        config,
+        [SOURCES["nvml"]],
+        simulation,
+        opt_in=[NvLink.speed_bytes_per_second.metric],
+        launch=partial(start_python, quiet=True),
     )
-
-
-def reader_by_hand(
-    config: Config,
-    source: SourceRow,
-    deadline: float,
-    start_deadline: float,
-    *,
-    simulation: SimulationPlan | None = None,
-    opt_in: tuple[str, ...] = (),
-    launch: Launch | None = None,
-) -> Reader:
-    """A reader of one source for a command; starts nothing yet.
-
-    Args:
-        config: where the machine shows itself, and the settings of the source.
-        source: its row.
-        deadline: as ``ReaderSettings``, in seconds.
-        start_deadline: likewise.
-        simulation: files of a simulated node; None: the real machine.
-        opt_in: metrics that are read only where they are asked for.
-        launch: starts its process; by default it writes nothing to our standard error.
-    """
-    roots = simulation or config.paths
-    plan = WorkerPlan(
-        source.reader.name, (source.name,), section_json(config.sources), roots.sysfs, roots.procfs,
-        simulation=simulation, opt_in=opt_in, confined=source.reader.confined,
-    )  # fmt: skip
-    settings = ReaderSettings(
-        plan, deadline, start_deadline, Path(config.paths.procfs), bounds=source.reader.bounds,
-        launch=launch or partial(start_python, quiet=True),
-    )  # fmt: skip
     return Reader(settings)
 
 

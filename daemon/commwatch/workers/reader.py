@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 import structlog
 
+from commwatch.config.settings import Config, section_json
+from commwatch.config.simulated import SimulationPlan
 from commwatch.node.run import Collected, Keeper, failed
 from commwatch.node.starvation import Starvation
 from commwatch.readings import LOST_REASONS, Absence, SourceUnavailable
+from commwatch.workers.sources import SourceRow
 from commwatch.workers.start import Launch, start_python
 from commwatch.workers.stuck import StuckProcesses
 from commwatch.workers.wire import MOST_ALIASES, Bounds, Cadence, Order, WorkerPlan, on_grid
@@ -51,27 +54,37 @@ class ReaderSettings:
     """The same until a source was read, as to open a driver takes long."""
     procfs: Path = Path("/proc")
     """Where our own processes are."""
-    resume: Callable[[], dict[str, bytes]] = dict
-    """``WorkerPlan.resume`` of the next process."""
     bounds: Bounds = field(default_factory=Bounds)
     """Bounds on the output of its processes."""
     launch: Launch = start_python
     """Starts its processes."""
 
+    @classmethod
+    def of(
+        cls, config: Config, sources: Sequence[SourceRow], simulation: SimulationPlan | None, *,
+        opt_in: Iterable[str] = (), rest_when_unavailable: bool = False, launch: Launch = start_python,
+    ) -> ReaderSettings:  # fmt: skip
+        """Those of some sources of one reader, as the configuration has it.
+
+        Args:
+            simulation: the simulated node; None on a real one.
+            opt_in: see ``WorkerPlan``, as for the next one.
+        """
+        row, roots = sources[0].reader, simulation or config.paths
+        sections = [source.section(config.sources) for source in sources]
+        deadline = max(section.deadline for section in sections)
+        plan = WorkerPlan(
+            row.name, tuple(source.name for source in sources), section_json(config.sources), roots.sysfs,
+            roots.procfs, simulation=simulation, opt_in=tuple(sorted(opt_in)), confined=row.confined,
+            rest_when_unavailable=rest_when_unavailable,
+        )  # fmt: skip
+        start_deadline = max(getattr(section, "start_deadline", 2 * deadline) for section in sections)
+        return cls(plan, deadline, start_deadline, Path(config.paths.procfs), bounds=row.bounds, launch=launch)
+
     @property
     def name(self) -> str:
         """On the metrics."""
         return self.plan.name
-
-
-class ReaderEvents(Protocol):
-    """Events of a reader that the daemon counts in its own metrics."""
-
-    def worker_restarted(self, worker: str, reason: str) -> None:
-        """A process is replaced."""
-
-    def worker_stuck(self, worker: str, count: int) -> None:
-        """The number of processes that missed their deadline and have not come back."""
 
 
 @dataclass
@@ -141,25 +154,6 @@ class _Slot:
 _RELEASED: Final = Absence("", "crashed", "released")
 
 
-class _Nobody:
-    """Keeps and counts nothing: a command waits for each run itself."""
-
-    def keep(self, collected: Collected) -> None:
-        """See ``Keeper``."""
-
-    def lose(self, collector: str, absence: Absence) -> None:
-        """See ``Keeper``."""
-
-    def worker_restarted(self, worker: str, reason: str) -> None:
-        """See ``ReaderEvents``."""
-
-    def worker_stuck(self, worker: str, count: int) -> None:
-        """See ``ReaderEvents``."""
-
-
-_NOBODY: Final = _Nobody()
-
-
 class Reader:
     """Keeps worker processes running that read the devices of some sources, each run with a deadline.
 
@@ -171,28 +165,25 @@ class Reader:
     def __init__(
         self,
         settings: ReaderSettings,
-        events: ReaderEvents = _NOBODY,
+        keeper: Keeper | None = None,
         monotonic: Callable[[], float] = time.monotonic,
-        stuck_elsewhere: Callable[[], int] = lambda: 0,
         starvation: Starvation | None = None,
     ) -> None:
         """Args:
-        stuck_elsewhere: processes of other readers and probes that hang in the same driver.
+        keeper: None: only who waits for a run gets it.
         starvation: see ``Worker.start``.
         """
         self.settings = settings
-        self.keeper: Keeper = _NOBODY
+        self.keeper = keeper or Keeper()
         self._starvation = starvation
-        self._events = events
         self._monotonic = monotonic
-        self._stuck_elsewhere = stuck_elsewhere
         self._every: dict[str, float] = {}
         """Seconds between two runs by collector."""
         self._waiting: dict[str, list[tuple[float, asyncio.Future[Collected]]]] = {}
         """By collector who waits for a run of it, and since which monotonic time: a run under way by then is none."""
         self._main = _Slot(self)
         self._own: dict[str, _Slot] = {}
-        self._stuck = StuckProcesses(settings.name, settings.procfs, events.worker_stuck)
+        self._stuck = StuckProcesses(settings.name, settings.procfs, self.keeper.worker_stuck)
         self._retiring: dict[Worker, asyncio.Task[None]] = {}
         """Workers that were asked to end."""
         self._stopped = False
@@ -263,9 +254,8 @@ class Reader:
     def _plan(self, slot: _Slot) -> WorkerPlan:
         only = None if slot.only is None else self._spellings(slot.only)
         leave_out = () if slot.only is not None else [name for one in self._own for name in self._spellings(one)]
-        return msgspec.structs.replace(
-            self.settings.plan, leave_out=tuple(leave_out), only=only, resume=self.settings.resume()
-        )  # fmt: skip
+        resume = self.keeper.resume_point(self.settings.plan.sources)
+        return msgspec.structs.replace(self.settings.plan, leave_out=tuple(leave_out), only=only, resume=resume)
 
     def _spellings(self, device: str) -> tuple[str, ...]:
         """A device by its key and by what it is called before its key is known."""
@@ -436,7 +426,7 @@ class Reader:
         return worker
 
     def _may_start(self, slot: _Slot) -> bool:
-        stuck = len(self._stuck) + self._stuck_elsewhere()
+        stuck = len(self._stuck) + self.keeper.stuck_elsewhere(self.settings.plan.sources)
         if slot.only is not None:
             return stuck == 0
         # A hang outside any device would only hang the replacement too.
@@ -474,7 +464,7 @@ class Reader:
     def _why_absent(self, slot: _Slot) -> Absence:
         if slot.unavailable is not None:
             return Absence(slot.only or "", slot.unavailable.reason, slot.unavailable.detail)
-        if self._stuck or self._stuck_elsewhere():
+        if self._stuck or self.keeper.stuck_elsewhere(self.settings.plan.sources):
             return Absence(slot.only or "", "deadline", "not read: a process is still stuck in the driver")
         if slot.only is not None:
             return Absence(slot.only, "deadline", "not read: it did not answer in time, and is tried again later")
@@ -486,7 +476,7 @@ class Reader:
         device, slot.well_since = slot.only or hung.suspect, None
         slot.vacate()
         self._stuck.add(worker, device, self._monotonic())
-        self._events.worker_restarted(self.settings.name, "deadline")
+        self.keeper.worker_restarted(self.settings.name, "deadline")
         # A suspect that has come back waits: its process could be the third that hangs.
         for own in self._own.values():
             self._retire(own)
@@ -512,7 +502,7 @@ class Reader:
         slot.failure = "has closed its connection" if exit_code is None else f"ended with exit code {exit_code}"
         log.warning("a worker ended and will be replaced", worker=self.settings.name, exit_code=exit_code,
                     device=touched)  # fmt: skip
-        self._events.worker_restarted(self.settings.name, "crashed")
+        self.keeper.worker_restarted(self.settings.name, "crashed")
 
     def _rest_unavailable(self, slot: _Slot, error: SourceUnavailable) -> None:
         if self.settings.plan.rest_when_unavailable and slot.worker is not None:
@@ -536,7 +526,7 @@ class Reader:
             slot.renewal.start(now)
         elif now >= slot.renewal.until and slot.worker is not None:
             slot.renewal.start(now)
-            self._events.worker_restarted(self.settings.name, "device_lost")
+            self.keeper.worker_restarted(self.settings.name, "device_lost")
             self._retire(slot)
 
     def _rejoin(self, slot: _Slot, collected: Collected) -> None:
@@ -552,7 +542,7 @@ class Reader:
         del self._own[slot.only]
         log.info("a device that did not answer once is served with the others again", worker=self.settings.name,
                  device=slot.only)  # fmt: skip
-        self._events.worker_restarted(self.settings.name, "rejoined")
+        self.keeper.worker_restarted(self.settings.name, "rejoined")
         self._retire(slot)
         self._retire(self._main)
         slot.close()
@@ -600,8 +590,9 @@ class Reader:
     def take_over(self, earlier: Reader) -> None:
         """Look after the stuck processes of a reader that was stopped, and leave their devices alone as it did."""
         self._stuck, self._aliases = earlier._stuck, earlier._aliases
+        self._stuck.changed = self.keeper.worker_stuck
         self._own = {device: _Slot(self, device) for device in self._stuck.devices if device}
-        self._events.worker_stuck(self.settings.name, len(self._stuck))
+        self.keeper.worker_stuck(self.settings.name, len(self._stuck))
 
     async def stop(self, deadline: float = 1.5) -> None:
         """Stop for good; a stuck process is left behind, and ends by itself when its call returns."""

@@ -40,7 +40,7 @@ class StuckProcesses:
         """
         self._name = name
         self._procfs = procfs
-        self._changed = changed
+        self.changed = changed
         self._stuck: list[_Stuck] = []
 
     def __len__(self) -> int:
@@ -64,14 +64,14 @@ class StuckProcesses:
         self._stuck.append(_Stuck(worker, device, now))
         log.error("a worker does not answer and is left alone", worker=self._name, device=device,
                   pid=worker.process.pid, stuck=len(self))  # fmt: skip
-        self._changed(self._name, len(self))
+        self.changed(self._name, len(self))
 
     def tend(self, now: float) -> None:
         """Forget those that ended; end those that have been stuck for too long and can be reached by a signal."""
         left = [stuck for stuck in self._stuck if not self._ended(stuck, now)]
         if len(left) != len(self._stuck):
             self._stuck = left
-            self._changed(self._name, len(self))
+            self.changed(self._name, len(self))
 
     def _ended(self, stuck: _Stuck, now: float) -> bool:
         process = stuck.worker.process

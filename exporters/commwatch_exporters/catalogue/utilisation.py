@@ -18,10 +18,13 @@ def _rows(family: str, labels: str, how: str, of_samples: str = "") -> Iterator[
 
 
 _USED = (
-    ("", "the GPU"), ("nvlink_", "its NVLinks"), ("pcie_", "its PCIe link"),
-    ("network_", "the busiest RDMA port or interface of the node"),
+    ("", "the GPU", "", "gpu_utilization_ratio"),
+    ("nvlink_", "its NVLinks", ", the busier direction", "nvlink_{transmit,receive}_utilization_ratio"),
+    ("pcie_", "its PCIe link", ", the busier direction", "pcie_{transmit,receive}_utilization_ratio"),
+    ("network_", "the busiest RDMA port or interface of the node", "",
+     "the highest {rdma_port,ethernet}_{transmit,receive}_utilization_ratio"),
 )  # fmt: skip
-"""By a part of the name: what a job uses."""
+"""By a part of the name: what a job uses, which of several values counts, and what the mean is of."""
 
 ROWS: tuple[Metric, ...] = (
     *_rows("nvlink", GPU, "link byte rates over nvlink_capacity_bytes_per_second"),
@@ -41,27 +44,21 @@ ROWS: tuple[Metric, ...] = (
         gauge(f"gpu_job_{kind}recent_use_ratio", GPU,
               f"Mean use of {what} over its job's last 10 min.",
               f"as gpu_job_{kind}use_ratio", "ratio")
-        for kind, what in _USED
+        for kind, what, *_ in _USED
     ),
     *(
         gauge(f"gpu_job_{kind}recent_use_low_ratio", GPU,
               f"Mean use of {what} that at least 8 of the job's last 10 min reached.",
               f"as gpu_job_{kind}use_ratio, second lowest two minutes", "ratio")
-        for kind, what in _USED
+        for kind, what, *_ in _USED
     ),
     gauge("gpu_job_recent_use_high_ratio", GPU,
           "Mean use of the GPU that at least 8 of the job's last 10 min did not exceed.",
           "second highest two minutes of gpu_utilization_ratio", "ratio"),
     *(
         gauge(f"gpu_job_{kind}use_ratio", GPU,
-              f"Mean use of {what} over its job's last hour.",
+              f"Mean use of {what}{which} over its job's last hour.",
               f"mean of {how}", "ratio")
-        for kind, what, how in (
-            ("", "the GPU", "gpu_utilization_ratio"),
-            ("nvlink_", "its NVLinks, the busier direction", "nvlink_{transmit,receive}_utilization_ratio"),
-            ("pcie_", "its PCIe link, the busier direction", "pcie_{transmit,receive}_utilization_ratio"),
-            ("network_", "the busiest RDMA port or interface of the node",
-             "the highest {rdma_port,ethernet}_{transmit,receive}_utilization_ratio"),
-        )
+        for kind, what, which, how in _USED
     ),
 )

@@ -23,6 +23,10 @@ class Column(Generic[_Kind]):
     metric: str
     """Its row of the catalogue has its meaning, unit and origin."""
 
+    def infos(self, node: Parts) -> Mapping[Identity, Mapping[str, str]]:
+        """By identity of the part: the labels of its info; of the column of an info metric."""
+        return {part.identity: part.labels for part, _ in node.each(self)}
+
 
 @dataclass(frozen=True, slots=True)
 class KeyedColumn(Generic[_Kind]):
@@ -32,6 +36,13 @@ class KeyedColumn(Generic[_Kind]):
     metric: str
     key: str
     """Name of that label."""
+
+    def numbers(self, node: Parts) -> Mapping[Identity, Mapping[str, float]]:
+        """By identity of the part: its numbers by key."""
+        found: dict[Identity, dict[str, float]] = {}
+        for part, key, number in node.each_keyed(self):
+            found.setdefault(part.identity, {})[key] = number
+        return found
 
 
 AnyColumn: TypeAlias = "Column[Any] | KeyedColumn[Any]"
@@ -89,7 +100,7 @@ class Keyed(_OfMetric):
     @overload
     def __get__(self, part: Part, kind: type[Part]) -> Mapping[str, float]: ...
     def __get__(self, part: Part | None, kind: type[Part]) -> KeyedColumn[Any] | Mapping[str, float]:
-        return self._column if part is None else part.node.keyed(self._column).get(part.identity, {})
+        return self._column if part is None else part.node.derived(self._column.numbers).get(part.identity, {})
 
 
 class Label:
@@ -141,7 +152,7 @@ class Part:
     def about(self) -> Mapping[str, str]:
         """Labels of its info; empty where that is not read."""
         column = type(self).INFO
-        return self.node.infos(column).get(self.identity, {}) if column else {}
+        return self.node.derived(column.infos).get(self.identity, {}) if column else {}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, type(self)) and other.identity == self.identity
@@ -195,8 +206,6 @@ class Parts:
         takes longer to make than all rules together take to run."""
         self._columns: dict[str, Sequence[tuple[int, _Prepared]]] = {}
         """By metric: the places of the blocks that hold it, each with its series."""
-        self._keyed: dict[str, dict[Identity, dict[str, float]]] = {}
-        self._infos: dict[str, dict[Identity, Mapping[str, str]]] = {}
         self._derived: dict[object, object] = {}
         if snapshot is not None:
             self.show(snapshot)
@@ -208,7 +217,7 @@ class Parts:
             self._prepared = {layout: known for layout, known in self._prepared.items() if layout in here}
             self._columns = {}
         self._snapshot = snapshot
-        self._keyed, self._infos, self._derived = {}, {}, {}
+        self._derived = {}
 
     def derived(self, make: Callable[[Parts], _Derived]) -> _Derived:
         """The result of a function of this snapshot, computed once however often it is requested."""
@@ -241,23 +250,6 @@ class Parts:
     def has(self, metric: str, labels: tuple[str, ...]) -> bool:
         """Whether the series with all these labels has a number."""
         return self._snapshot.value(metric, *labels) is not None
-
-    def keyed(self, column: KeyedColumn[Any]) -> Mapping[Identity, Mapping[str, float]]:
-        """By identity of the part: its numbers by key."""
-        known = self._keyed.get(column.metric)
-        if known is None:
-            known = self._keyed[column.metric] = {}
-            for part, key, number in self.each_keyed(column):
-                known.setdefault(part.identity, {})[key] = number
-        return known
-
-    def infos(self, column: Column[Any]) -> Mapping[Identity, Mapping[str, str]]:
-        """By identity of the part: the labels of its info."""
-        known = self._infos.get(column.metric)
-        if known is None:
-            known = {part.identity: part.labels for part, _ in self.each(column)}
-            self._infos[column.metric] = known
-        return known
 
     def series(self, metric: str) -> Iterator[tuple[Part, float]]:
         """The parts that have a number in a metric now, with it."""
