@@ -30,7 +30,7 @@ FAULTS = """\
 - {fault: rdma_port_down, device: mlx5_2, at: 12m}
 - {fault: slow_pair, gpu: 0, peer: 1, bandwidth: 0.3, direction: to_peer, at: 1m}
 """
-BUSY = "gpu_busy: GPU 4 (0000:9a:00.0) does work"
+BUSY = "gpu_busy: a GPU is in use; the daemon's log says which"
 _PROBES = ("all_reduce", "pairs")
 
 
@@ -64,7 +64,7 @@ def _documents(daemon: SimulatedDaemon) -> Documents:
 
 
 def _statuses(daemon: SimulatedDaemon, now: float) -> list[ProbeStatus]:
-    next_run, skip = now + 720, Skipped(finished_at=now, reason="gpu_busy", detail=BUSY.partition(": ")[2])
+    next_run, skip = now + 720, Skipped(finished_at=now, reason="gpu_busy", detail="GPU 4 (0000:9a:00.0) does work")
     known = {"all_reduce": (None, next_run), "pairs": (skip, now + 60)}
     return [
         status_of(

@@ -46,7 +46,7 @@ def down(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 def _why_down(port: RdmaPort) -> str:
     if port.link_layer == "Ethernet":
         interface = port.network_interface
-        is_off = interface.info == 1 and interface.carrier is None
+        is_off = interface.carrier is None and interface.info == 1
         return f"its interface {interface.name} is switched off" if is_off else ""
     return _NOT_SET_UP if is_not_set_up(port) else _WHY.get(int(port.physical_state or 0), "")
 

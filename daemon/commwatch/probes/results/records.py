@@ -20,8 +20,8 @@ from commwatch_exporters.snapshot import Layout
 _Kind = TypeVar("_Kind", bound=ProbeRecord)
 
 _OF_USERS: Final[Mapping[SkipReason, str]] = {
-    "gpu_busy": "a GPU of the node is in use; the log of the daemon says which",
-    "scheduler_busy": "its scheduler does not have the node as free; the log of the daemon says why",
+    "gpu_busy": "a GPU is in use; the daemon's log says which",
+    "scheduler_busy": "its scheduler does not have the node as free; the daemon's log says why",
 }
 """Words instead of details that name processes, jobs or pods: everyone who reaches the endpoint reads them."""
 
