@@ -80,6 +80,7 @@ def test_ports_that_are_active_or_without_a_cable_or_not_read_are_not_down() -> 
         ([port(1.0)], ""),  # it was active: it is down
         ([port(2.0, is_expected=False)], ""),  # it waits for a subnet manager
         ([port(None, is_expected=False)], ""),
+        ([port(1.0, is_expected=False), {"commwatch_expected": {("rdma_port",): 1.0}}], ""),  # which one is not read
         ([{}], ""),
     ],
 )

@@ -9,7 +9,7 @@ from commwatch.findings.facts import ALL_READ, Facts, all_read
 from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import port_of
 from commwatch.findings.rules.rule_set import FindingCode, Rule, RuleSet
-from commwatch_exporters.node.model import Interface, RdmaPort
+from commwatch_exporters.node.model import Interface, Inventory, RdmaPort
 from commwatch_exporters.state_words import RDMA_ACTIVE, RDMA_LINK_UP, RDMA_PHYSICAL_STATES, RDMA_STATES, word_of
 
 _WAITS_FOR_SUBNET_MANAGER = frozenset({2, 3})
@@ -67,6 +67,8 @@ def not_set_up(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 
 def never_up(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Ports that no reading of this boot has shown active, all as one. Many nodes have ports without a cable."""
+    if (facts.node.part(Inventory, "rdma_port").expected or 0) > sum(1 for _ in facts.each(RdmaPort.expected)):
+        return  # which ports should be active is not known
     ports = [port for port, _ in facts.each(RdmaPort.state)]
     dark = [
         port_of(port)
@@ -191,7 +193,7 @@ RDMA_PORTS = RuleSet(
         Rule(
             never_up,
             ("rdma_never_up",),
-            reads=(RdmaPort.state, RdmaPort.physical_state, RdmaPort.info, RdmaPort.expected),
+            reads=(RdmaPort.state, RdmaPort.physical_state, RdmaPort.info, RdmaPort.expected, Inventory.expected),
         ),
         Rule(missing, ("rdma_port_missing",), reads=(RdmaPort.expected, RdmaPort.info, RdmaPort.state, *ALL_READ)),
         Rule(
