@@ -104,7 +104,7 @@ def answer_to(log: Path, text: str) -> LogAnswer:
         ("[1.0] mlx5_core 0000:86:00.0: poll_health:825:(pid 0): Fatal error 1 detected\n", "ib_async", "network",
          "0000:86:00.0", "other ranks"),
         ("[1.0] pcieport 0000:16:01.0: AER: Uncorrected (Fatal) error received: 0000:17:00.0\n", "pcie", "host",
-         "riser", "program"),
+         "power cycle", "program"),
         ("[1.0] NVRM: nvAssertOkFailedNoLog: Assertion failed: Reset required [NV_ERR_RESET_REQUIRED] (0x62)\n",
          "cuda", "gpu", "--gpu-reset", "program itself"),
         ("F0101 10:00:00.1 7 a.cc:5] Check failed: Cuda Error: CUDA driver version is insufficient for CUDA runtime "

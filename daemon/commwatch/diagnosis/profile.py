@@ -76,7 +76,10 @@ _NVLINK_VERSIONS = ("3.0", "4.0")
 _HDR_BYTES_PER_SECOND = 25e9
 _HDR_LANES = 4
 
-_NEXT_PCIE = "Look at width and generation of the link (commwatch topology), then reseat the card or the riser."
+_NEXT_PCIE = (
+    "Look at width and generation of the link (commwatch topology). If one is low, drain the node; once it is free, "
+    "power cycle it; if that does not help, call the vendor (PCIe card: reseat it first)."
+)
 _NEXT_MARK = "Look at the findings and at the branches above: they name the part."
 SITE_FLOOR = "floor of this site: "
 """Prefix of the checks of a site's own floors, which apply whatever the profile."""

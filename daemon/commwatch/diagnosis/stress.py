@@ -28,6 +28,10 @@ SENT_AGAIN: Mapping[AnyColumn, str] = {
     PcieDevice.aer_errors: "PCIe errors (AER)",
 }
 """Counters of what was repaired: worth knowing."""
+_NEXT_RETRAINED = (
+    "Drain the node; once it is free, reset the GPU (NVLink) or power cycle the node (PCIe); if the link "
+    "retrains again, call the vendor (PCIe card or NVLink bridge: reseat it first)."
+)
 _WORDS = {**LINK_RETRAINED, **SENT_AGAIN}
 _POLICIES: Mapping[str, str] = {
     "power": "power limit", "thermal": "heat", "sync_boost": "sync boost", "board_limit": "limit of the board",
@@ -155,7 +159,7 @@ def _links(run: Stress) -> Check:
     return _check(
         what, "failed" if retrained else "notice" if repaired else "passed", "", _short(found) or "none", "none", "",
         "What the daemon counted meanwhile; it reads these every 10 s." if found else "",
-        "Reseat or replace the link named: cable, riser, bridge or card." if retrained else "",
+        _NEXT_RETRAINED if retrained else "",
     )  # fmt: skip
 
 

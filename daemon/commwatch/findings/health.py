@@ -35,7 +35,7 @@ DRAIN_LIST: Final[Mapping[str, str]] = {
     "nvlink_down": "a link that was up, or that the board has, is down; it comes back by a reset or a repair only",
     "nvlink_recovery_failed": "the link could not be retrained",
     "nvlink_flapping": "the link has gone down three times within an hour, and work on it with it",
-    "pcie_width_dropped": "lanes that the GPU or its equals had are gone; they come back by a reseat or a reboot only",
+    "pcie_width_dropped": "lanes that the GPU or its equals had are gone; a power cycle or a repair brings them back",
     "pcie_fatal": "the link or the device behind it needs a reset",
     "xid_fabric": "the driver says that a path of the GPU has failed",
     "xid_fatal": "the driver itself calls an error of the GPU fatal",

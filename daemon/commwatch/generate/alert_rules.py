@@ -392,12 +392,12 @@ def _words(site: Site) -> Mapping[str, str]:
         "fallback_is": _of_label(
             "kind",
             {kind: one.abouts[0].happened for kind, one in FALLBACKS.items()},
-            otherwise="The kind is {{ $labels.kind }}.",
+            otherwise="These rules do not know the kind {{ $labels.kind }}.",
         ),
         "fallback_cure": _of_label(
             "kind",
             {kind: _lowered(one.step) for kind, one in FALLBACKS.items()},
-            otherwise="commwatch diagnose --log FILE with the job's log names the cause.",
+            otherwise="run commwatch diagnose --log FILE on it.",
         ),
         "message_is": _of_label("message", {code: words for code, (_, words) in kernel.MESSAGE_CODES.items()}),
         "sxid_means": _of_number("sxid", _SXIDS_KNOWN, lambda one: f" ({one.name})"),

@@ -135,10 +135,10 @@ CLUSTER = RuleSet(
             title="The leaf switch of this node, or its uplink, is slow",
             severity="warning",
             role="fault",
-            meaning="In two runs between nodes in a row most nodes of this leaf were slow, or failed, among "
-            "themselves or to other leaves. Jobs over several nodes are slower. The network is at fault.",
-            next_step="Check the switch and its uplinks: ports down, errors, load of other jobs. The nodes below it "
-            "are not the cause. Keep large jobs within other leaves.",
+            meaning="In two runs between nodes in a row most nodes of this leaf were slow, or failed, among themselves "
+            "or to other leaves. Jobs over several nodes may be slower. The network is the likely cause.",
+            next_step="Check the switch and its uplinks before the nodes below it: ports down, errors, load of other "
+            "jobs. Keep large jobs within other leaves.",
             alert="CommwatchLeafSlow",
             opens_after=0.0,
         ),
@@ -147,8 +147,8 @@ CLUSTER = RuleSet(
             title="The leaf switch of this node, or its uplink, carries far less than others",
             severity="critical",
             role="fault",
-            meaning="As cluster_leaf_slow, below 60 % of what is usual, or nothing at all. Jobs over several nodes "
-            "fail or are much slower. The network is at fault.",
+            meaning="As cluster_leaf_slow, below 60 % of what is usual, or nothing at all. Jobs over several nodes may "
+            "be much slower or fail. The network is the likely cause.",
             next_step="Keep jobs over several nodes off this leaf. Check switch and uplinks: ports down, errors.",
             alert="CommwatchLeafFailing",
             opens_after=0.0,

@@ -154,8 +154,8 @@ ETHERNET = RuleSet(
             title="Adapter sends a pause storm",
             severity="warning",
             role="fault",
-            meaning="The host accepts no packets, so the adapter sent pause frames for too long. Other nodes wait for "
-            "it; then packets drop.",
+            meaning="The host was too slow to accept packets, so the adapter sent pause frames for too long. Other "
+            "nodes may wait for it; then packets drop.",
             next_step="Check the adapter's PCIe link, and look for a process that hangs; if it goes on, drain the "
             "node.",
             alert="CommwatchEthernetPauseStorm",

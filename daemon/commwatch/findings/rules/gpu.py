@@ -116,7 +116,7 @@ GPU = RuleSet(
             severity="critical",
             role="fault",
             quantities=("gpus",),
-            meaning="Driver calls for this GPU do not return, or all of them fail. The job on it hangs or has failed.",
+            meaning="Driver calls for this GPU do not return, or all of them fail. A job on it may fail or hang.",
             next_step="Drain the node. Kill no process in state D (see ps). If the GPU stays silent, power cycle the "
             "node once no other job runs there.",
             alert="CommwatchGpuNotAnswering",
@@ -127,7 +127,7 @@ GPU = RuleSet(
             severity="critical",
             role="fault",
             quantities=("gpus",),
-            meaning="The driver cannot reach the GPU over PCIe. Its job has failed; a reset does not help.",
+            meaning="The driver cannot reach the GPU over PCIe. A job on it cannot go on; a reset does not help.",
             next_step="Drain the node; once it is free, power cycle it. Again: have GPU, slot and power inspected.",
             alert="CommwatchGpuLost",
             replaces=("gpu_not_answering", "gpu_not_listed"),

@@ -229,7 +229,7 @@ JOB_USE = RuleSet(
                 severity="warning",
                 role="symptom",
                 meaning=f"For 8 of 10 min {what} was used above 80 % while the job's GPUs computed for less than half "
-                "of the time: they wait for it. Parts of the node that are well can be too slow for a job.",
+                "of the time: they probably wait for it. Parts of the node that are well can be too slow for a job.",
                 next_step=step,
                 alert="CommwatchJobHeldUp",
                 opens_after=_OPENS_AFTER,
@@ -257,7 +257,7 @@ JOB_USE = RuleSet(
             severity="warning",
             role="state",
             meaning="For 8 of 10 min the GPUs of a job that exchange data over NVLink computed for less than half of "
-            "the time, and one of them far more than another: they wait for it.",
+            "the time, and one of them far more than another: they probably wait for it.",
             next_step="Check how work is divided (sample length, pipeline layers, experts), and the clocks and the "
             "PCIe link of the busiest GPU.",
             alert="CommwatchJobHeldUp",

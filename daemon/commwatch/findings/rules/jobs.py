@@ -174,9 +174,9 @@ JOBS = RuleSet(
             severity="warning",
             role="symptom",
             meaning="Job logs hold several errors of one kind within minutes that points at network, NVLink, GPU or "
-            "host, not the job. Such jobs fail, or soon will.",
-            next_step="Run commwatch diagnose --log FILE on the job's log: it shows what happened first. Check the "
-            "causes listed.",
+            "host, not the job. Such jobs may fail.",
+            next_step="journalctl -u commwatch -g 'logs of jobs' names the job's log; run commwatch diagnose --log "
+            "FILE on it: it shows what happened first. Check the causes listed.",
             alert="CommwatchNcclErrors",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -211,7 +211,8 @@ JOBS = RuleSet(
             meaning="The log of a job shows that it runs without RDMA, GPUDirect or NVLink, which this node has: it is "
             "slow. The log is written when a job starts, so that the finding closes after an hour although the job "
             "may go on.",
-            next_step="Check in the job's container what the finding names; commwatch diagnose --log shows the line.",
+            next_step="journalctl -u commwatch -g 'faster transport' names the job's log. Check in the job's container "
+            "what the finding names; commwatch diagnose --log FILE shows the line.",
             alert="CommwatchNcclTransportFallback",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,

@@ -202,8 +202,8 @@ KERNEL = RuleSet(
             title="The driver reports that a path of the GPU has failed",
             severity="critical",
             role="fault",
-            meaning="The driver logged an Xid of NVLink, C2C or PCIe. Jobs on the path have failed or hang; other "
-            "ranks see NCCL timeouts.",
+            meaning="The driver logged an Xid of NVLink, C2C or PCIe. Jobs on the path may fail or hang; other ranks "
+            "see NCCL timeouts.",
             next_step="Drain the node; once it is free, run commwatch pause and reset the GPU; if that fails, power "
             "cycle the node.",
             alert="CommwatchXidFabric",
@@ -216,8 +216,8 @@ KERNEL = RuleSet(
             title="The driver calls an error of the GPU fatal",
             severity="critical",
             role="fault",
-            meaning="The line of an Xid in the kernel log says Fatal. Jobs on the GPU or its links have failed or "
-            "hang, whatever is known of the number.",
+            meaning="The line of an Xid in the kernel log says Fatal. Jobs on the GPU or its links may fail or hang, "
+            "whatever is known of the number.",
             next_step="Drain the node and run nvidia-bug-report.sh; once it is free, run commwatch pause and reset "
             "the GPU; if that fails, power cycle the node.",
             alert="CommwatchXidFatal",
@@ -255,7 +255,8 @@ KERNEL = RuleSet(
             title="An NVSwitch reports that a link has failed",
             severity="critical",
             role="fault",
-            meaning="A link or the whole switch has stopped. NVLink jobs fail or hang; the link's GPU shows Xid 74.",
+            meaning="A link or the whole switch has stopped. NVLink jobs may fail or hang; the link's GPU shows Xid "
+            "74.",
             next_step="Drain the node; once it is free, run commwatch pause and reset all GPUs and NVSwitches "
             "together. Again: call the vendor.",
             alert="CommwatchSxidFatal",

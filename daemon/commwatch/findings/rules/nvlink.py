@@ -192,10 +192,10 @@ NVLINK = RuleSet(
             title="NVLink carries less than its siblings",
             severity="warning",
             role="symptom",
-            meaning="For ten minutes a link has carried much less than others to the same peer. The job runs at its "
-            "speed.",
-            next_step="Drain the node; once it is free, run commwatch pause and reset the GPU. Again on the same "
-            "link: call the vendor.",
+            meaning="For ten minutes a link has carried much less than others to the same peer. Uneven traffic can be "
+            "the job itself; if it is the link, the job is slower.",
+            next_step="If the link has errors, or the next job shows it too, drain the node; once it is free, run "
+            "commwatch pause and reset the GPU. Again on the same link: call the vendor.",
             alert="CommwatchNvlinkBelowSiblings",
             opens_after=_BELOW_FOR,
         ),

@@ -80,7 +80,8 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         severity="warning",
         role="symptom",
         meaning="All attempts since the last good result failed. Jobs are likely to fail too.",
-        next_step="Run commwatch probe on the free node: it names rank, phase and category.",
+        next_step="Once the node is free, run commwatch probe, which refuses to run beside a job: it names rank, phase "
+        "and reason.",
         alert="CommwatchProbeFailing",
         opens_after=0.0,
     ),
@@ -90,7 +91,8 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         severity="warning",
         role="symptom",
         meaning="More cycles fail than before. Communication on this node has become unreliable.",
-        next_step="Drain the node if jobs fail too; commwatch probe on the free node names rank, phase and reason.",
+        next_step="Once the node is free, run commwatch probe, which refuses to run beside a job: it names rank, phase "
+        "and reason. Drain the node if jobs fail too.",
         alert="CommwatchProbeErrorRateRise",
         opens_after=0.0,
         closes_after=_RATE_CLOSES_AFTER,
@@ -153,7 +155,7 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         role="state",
         meaning="For a day there was no result, although several cycles could have run on a free node. Only counters "
         "are known.",
-        next_step="commwatch probe on the free node says what stands in the way.",
+        next_step="Run commwatch probe: it runs beside no job, and says what stands in the way.",
         alert="CommwatchProbeStarved",
         closes_after=COUNT_CLOSES_AFTER,
     ),

@@ -124,8 +124,9 @@ RDMA_PORTS = RuleSet(
             quantities=("rdma_port_state", "rdma_port_count", "subnet_manager"),
             meaning="A port that was active, or whose equals are, is not. Jobs that use it fail, or time out after "
             "about 30 s (NCCL's settings).",
-            next_step="Drain the node; check cable, module and switch port, or the subnet manager if the link is up. "
-            "Only if this was done on purpose, run commwatch inventory accept.",
+            next_step="Link up: see whether a subnet manager runs (sminfo); if so, drain the node and see whether it "
+            "knows the port. Else drain the node; check cable, module and switch port. Only if this was done on "
+            "purpose, run commwatch inventory accept.",
             alert="CommwatchRdmaPortDown",
             opens_after=_DOWN_FOR,
         ),

@@ -87,8 +87,8 @@ RDMA_TRAFFIC = RuleSet(
             quantities=("rdma_losses",),
             meaning="For minutes packets were lost or the other end was not ready. Bandwidth drops, latency has long "
             "tails, and connections may break.",
-            next_step="Check the causes listed. None: check the counters of the switch port and flow control on both "
-            "ends.",
+            next_step="Check the causes listed. None: see whether the other node died, and check the switch port's "
+            "counters and, on RoCE, flow control on both ends.",
             alert="CommwatchRdmaRetransmitting",
             opens_after=SUSTAINED_OPENS_AFTER,
             closes_after=COUNT_CLOSES_AFTER,
@@ -101,7 +101,8 @@ RDMA_TRAFFIC = RuleSet(
             quantities=("rdma_losses",),
             meaning="Packets were dropped for minutes. RDMA networks should not drop: a lost packet is resent after a"
             " pause.",
-            next_step="Check the causes listed, and flow control on both ends.",
+            next_step="Check the causes listed. None: on InfiniBand find the congestion at the switches; on RoCE check "
+            "flow control on both ends.",
             alert="CommwatchRdmaDropping",
             opens_after=SUSTAINED_OPENS_AFTER,
             closes_after=COUNT_CLOSES_AFTER,

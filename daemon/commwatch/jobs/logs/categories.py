@@ -61,7 +61,8 @@ CATEGORIES: Mapping[Category, About] = {
         "Look for an Xid of that GPU in the kernel log. Without one, what CUDA says in the line decides between "
         "driver, visible GPUs (CUDA_VISIBLE_DEVICES) and program."),
     "pcie": About("host", "A PCIe device, or the path to it, reported an error that was not corrected.",
-        "Look at the device that the line names and at the bridge above it (lspci -tv): card, riser, slot, cable."),
+        "Look at the device that the line names and at the bridge above it (lspci -tv). If it stays, drain the node; "
+        "once it is free, power cycle it; if that does not help, call the vendor (PCIe card: reseat it first)."),
     "limit": About("config", "A process met a limit of the system: of open files, of processes, or of a file system.",
         "Compare /proc/PID/limits with what the job needs, and raise the limit."),
     "waiting": About("config", "The job waits for resources that the cluster does not give.",

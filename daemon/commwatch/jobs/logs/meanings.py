@@ -446,7 +446,8 @@ _PCI_ADDRESS: Final = re.compile(r"\b[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7
 def _about_pcie(address: str) -> About:
     return About(
         "host", f"The PCIe device {address}, or the path to it, reported an error that was not corrected.",
-        f"See with lspci -tv what {address} is and what is below and above it: card, riser, slot, cable.",
+        f"See with lspci -tv what {address} is and what is below and above it. If it stays, drain the node; once it is "
+        "free, power cycle it; if that does not help, call the vendor (PCIe card: reseat it first).",
     )  # fmt: skip
 
 

@@ -25,8 +25,9 @@ def narrowed_links(view: NodeView) -> Iterator[TopologyFinding]:
             "link_narrowed",
             (name,),
             f"The PCIe link of {name} runs at {now}; both of its ends can do {best}.",
-            "Either the slot or riser has fewer lanes than the card, or the link came up damaged: reseat the card, "
-            "and compare with its siblings. All traffic through this link is limited.",
+            "Either the slot has fewer lanes than the card, or the link came up damaged: compare with its siblings. "
+            "All traffic through this link is limited. Drain the node; once it is free, power cycle it; if that does "
+            "not help, call the vendor (PCIe card: reseat it first).",
         )
 
 
@@ -48,8 +49,9 @@ def below_siblings(view: NodeView) -> Iterator[TopologyFinding]:
                     (gpu.label,),
                     f"The slot of {gpu.label} gives it PCIe gen {generation} x{lanes}; its siblings have "
                     f"gen {usual[0]} x{usual[1]}.",
-                    "Every collective over PCIe waits for it. Look at slot, riser and BIOS setting, or leave it out "
-                    "of jobs that communicate much.",
+                    "Every collective over PCIe waits for it. Drain the node; once it is free, power cycle it; if that "
+                    "does not help, check the firmware's PCIe settings, then call the vendor. Where the node was built "
+                    "so, leave it out of jobs that communicate much.",
                 )
 
 
