@@ -56,6 +56,7 @@ def test_a_port_that_was_active_and_is_not_is_down(
     [match] = seen_by("rdma_port_down", facts_of(port(state, physical)))
 
     assert codes_of([match]) == [("rdma_port_down", IDENTITY)]
+    assert ("sminfo" in match.next_step) == ("subnet manager" in why)  # no step asks for what the state has answered
     assert match.evidence == (Evidence("state", words[0]), Evidence("physical state", words[1]))
     assert why in match.detail
     assert bool(why) == bool(match.detail)

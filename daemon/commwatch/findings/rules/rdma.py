@@ -29,6 +29,10 @@ _NEVER_UP_FOR = 600.0
 _DOWN_FOR = 60.0
 """Seconds: a switch that is restarted, or a link that trains, is back before."""
 
+_LOOK_FOR_SUBNET_MANAGER = (
+    "See whether a subnet manager runs (sminfo); if so, drain the node and see whether it knows the port."
+)
+
 
 def down(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Ports that were active, or that configuration or equal ports ask for, and that are not active now."""
@@ -40,7 +44,8 @@ def down(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
         # Of a RoCE port without a link the kernel says that it is disabled, whoever has done so.
         if physical is not None and port.link_layer != "Ethernet":
             evidence.append(Evidence("physical state", word_of(RDMA_PHYSICAL_STATES, physical)))
-        yield Match("rdma_port_down", port_of(port), tuple(evidence), _why_down(port))
+        next_step = _LOOK_FOR_SUBNET_MANAGER if is_not_set_up(port) else ""
+        yield Match("rdma_port_down", port_of(port), tuple(evidence), _why_down(port), next_step=next_step)
 
 
 def _why_down(port: RdmaPort) -> str:
@@ -124,9 +129,8 @@ RDMA_PORTS = RuleSet(
             quantities=("rdma_port_state", "rdma_port_count", "subnet_manager"),
             meaning="A port that was active, or whose equals are, is not. Jobs that use it fail, or time out after "
             "about 30 s (NCCL's settings).",
-            next_step="Link up: see whether a subnet manager runs (sminfo); if so, drain the node and see whether it "
-            "knows the port. Else drain the node; check cable, module and switch port. Only if this was done on "
-            "purpose, run commwatch inventory accept.",
+            next_step="Drain the node; check cable, module and switch port. Only if this was done on purpose, run "
+            "commwatch inventory accept.",
             alert="CommwatchRdmaPortDown",
             opens_after=_DOWN_FOR,
         ),
