@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -101,8 +101,8 @@ def rails_of(
     """The rails of this node, in the order in which they meet those of others.
 
     Args:
-        names: interfaces, or RDMA devices for NCCL; empty: with NCCL the RDMA devices nearest to a GPU, which leaves
-            out those of storage and management, else the interface that NCCL would take.
+        names: interfaces, or RDMA devices for NCCL; empty: with NCCL one RDMA device nearest to each GPU, which leaves
+            out those of storage and management and second ports, else the interface that NCCL would take.
         topology: by which the GPU of a rail is the one nearest to its adapter; without it each RDMA device is a rail.
 
     Raises:
@@ -119,8 +119,8 @@ def rails_of(
     on_gpus = backend == "nccl"
     adapters: Adapters = network.adapters if on_gpus else {}
     near = {one.uuid: _adapters_near(topology, one.pci_bus_id) for one in gpus}
-    of_gpus = [one for one in adapters if any(one in of_gpu for of_gpu in near.values())] or list(adapters)
-    wanted = tuple(names) or tuple(of_gpus[: len(gpus)]) or (_usable(network.choice).interface,)
+    of_gpus = _one_each(adapters, near.values()) or list(adapters)[: len(gpus)]
+    wanted = tuple(names) or tuple(of_gpus) or (_usable(network.choice).interface,)
     found = tuple(_rail(network, adapters, name) for name in wanted[:MOST_RAILS])
     if not on_gpus:
         return found
@@ -149,6 +149,18 @@ def _usable(choice: Choice) -> Choice:
     raise BrokenRun("cluster: no interface of this node leads to other nodes: --interface NAME")
 
 
+def _one_each(adapters: Adapters, near: Iterable[AbstractSet[str]]) -> list[str]:
+    """One adapter for each GPU that has one beside it, in their order: of a card with two ports not both.
+
+    Args:
+        near: the adapters nearest to each GPU.
+    """
+    taken: set[str] = set()
+    for beside in sorted(near, key=len):
+        taken.update([one for one in adapters if one in beside and one not in taken][:1])
+    return [one for one in adapters if one in taken]
+
+
 def _nearest(
     rails: Sequence[Rail], gpus: Sequence[ProbeGpu], near: Mapping[str, AbstractSet[str]]
 ) -> Iterator[ProbeGpu]:  # fmt: skip
@@ -159,7 +171,8 @@ def _nearest(
     """
     free = list(gpus)
     for rail in rails:
-        best = next((one for one in free if rail.adapter in near[one.uuid]), free[0])
+        beside = [one for one in free if rail.adapter in near[one.uuid]]
+        best = min(beside or free[:1], key=lambda one: len(near[one.uuid]))
         free.remove(best)
         yield best
 
