@@ -255,13 +255,16 @@ def follow_ports(state: InventoryState, seen: Mapping[str, SeenPort]) -> bool:
         return False  # several devices on one function, which their addresses do not tell apart
     places = {name: _place(name, address) for name, address in before.items()}
     known = set(places.values())
+    of_another = {name for name, address in now.items() if _place(name, address) in known}
+    unplaced = state.rdma_ports.keys() - before.keys()
+    if unplaced - seen.keys() or unplaced & of_another:
+        # Gone since before addresses were kept, as with a file of 0.2.0: it cannot be told from one that moves.
+        state.rdma_addresses = now
+        return now != before
 
     def named(name: str) -> str:
         place = places.get(name)
-        if place is None:
-            return name
-        is_of_another = name in now and _place(name, now[name]) in known
-        return name_at.get(place, place if is_of_another else name)
+        return name if place is None else name_at.get(place, place if name in of_another else name)
 
     state.rdma_ports = {named(name): record for name, record in state.rdma_ports.items()}
     state.rdma_addresses = {named(name): address for name, address in before.items()} | now
