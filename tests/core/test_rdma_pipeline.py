@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from commwatch.config.settings import Config, Duration, Inventory
+from commwatch.config.settings import Config, Duration, Inventory, RdmaSection, Sources
 from commwatch.readings import Absence
 from commwatch_exporters.snapshot import Block, Layout, Value
 from support.core import ScriptedReader, collected
@@ -174,6 +174,21 @@ def test_a_reset_is_not_kept(node: Node) -> None:
     node.restart()
     node.run(4, 1000, 10)
     assert node.port("rdma_out_of_sequence_total") == 10
+
+
+@pytest.mark.parametrize(
+    ("exclude", "expected"), [("mlx5_0", None), ("0000:18:*", None), ("mlx5_1", 1), ("0000:19:*", 1)]
+)
+def test_a_port_that_the_configuration_leaves_out_is_not_missed(node: Node, exclude: str, expected: int | None) -> None:
+    """It was learned before somebody named it, such as one that manages NVSwitches."""
+    for _ in range(4):
+        node.run(4)
+    node.save()
+    node.restart(config=Config(sources=Sources(rdma=RdmaSection(exclude=(exclude,)))))
+    node.run(4, here=expected is not None)
+    node.run(4, here=False)
+
+    assert (node.port("rdma_port_expected"), node.value("expected", "rdma_port")) == (expected, expected)
 
 
 @pytest.mark.parametrize("has_rdma", [False, True])

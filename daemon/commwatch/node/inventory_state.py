@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from itertools import product
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -166,6 +168,13 @@ class InventoryState(msgspec.Struct):
                     if ports[name] == Learned():
                         del ports[name]
         self.boot = boot
+
+    def leave_out(self, exclude: Sequence[str]) -> None:
+        """Forget RDMA ports that the configuration leaves out, by ``exclude`` as of ``RdmaSection``."""
+        for name in list(self.rdma_ports):
+            names = (name.rpartition(":")[0], self.rdma_addresses.get(name, ""))
+            if any(fnmatchcase(*one) for one in product(names, exclude)):
+                del self.rdma_ports[name]
 
     def watched(self) -> int:
         """Of how many quantities a larger value is being watched."""
