@@ -23,7 +23,7 @@ from commwatch.cluster.messages import Choice, Interface, RailOffer, RailReport,
 from commwatch.cluster.node_report import NodeReport, skip_of
 from commwatch.cluster.probe_store import ProbedMember, ProbeResult, Wanted
 from commwatch.cluster.probing import Asked, Take, _report, probe
-from commwatch.cluster.rails import Network, chosen_backend, gpus_out_of_reach, rails_of
+from commwatch.cluster.rails import Network, chosen_backend, gpus_out_of_reach, rails_of, read_network
 from commwatch.cluster.run_file import SCHEMA, Member
 from commwatch.cluster.run_file import Measured as RailMeasured
 from commwatch.cluster.run_file import Run as SavedRun
@@ -41,6 +41,7 @@ from commwatch.probes.plan import Deadlines, Measured, NcclNotes, StepOutcome
 from commwatch.probes.rank_plan import Backend, Meeting
 from commwatch.probes.workload import plan_between
 from support.daemon import environment
+from support.infiniband import add_device, add_port
 from support.namespaces import Nodes
 from support.passes import in_one_pass
 from support.probed_nodes import probed
@@ -421,6 +422,19 @@ def test_ranks_of_a_rail_are_pinned_to_it() -> None:
     assert "NCCL_HOSTID" not in environment
     gloo = plan_between(meeting, backend="gloo", device="", deadlines=LIMITS, timed_seconds=0.1)
     assert rank_environment(gloo, 0, Path("/nowhere"), {})["GLOO_SOCKET_IFNAME"] == "eth0"
+
+
+@pytest.mark.parametrize(
+    ("exclude", "adapters"), [((), {"mlx5_0", "mlx5_1"}), (("mlx5_1",), {"mlx5_0"}), (("0000:18:*",), {"mlx5_1"})]
+)
+def test_an_adapter_that_the_configuration_leaves_out_is_no_rail(
+    tmp_path: Path, exclude: tuple[str, ...], adapters: set[str]
+) -> None:
+    """Such as one that manages NVSwitches."""
+    for number, address in enumerate(("0000:18:00.0", "0000:19:00.0")):
+        add_port(add_device(tmp_path, f"mlx5_{number}", address))
+
+    assert read_network(tmp_path, Path("/proc"), {}, "", exclude).adapters.keys() == adapters
 
 
 def test_without_gpus_the_interface_is_the_rail() -> None:

@@ -17,6 +17,7 @@ from commwatch.node.topology.model import Topology
 from commwatch.node.topology.paths import nearest_nics
 from commwatch.probes.cycle.environment import why_no_torch
 from commwatch.probes.rank_plan import Backend
+from commwatch.sources.rdma.places import is_excluded
 
 BACKENDS: tuple[Backend, ...] = ("nccl", "gloo", "tcp", "simulated")
 _INFINIBAND_LAYERS = ("InfiniBand", "Ethernet")
@@ -40,18 +41,24 @@ class Network(NamedTuple):
     """RDMA devices with an active port."""
 
 
-def read_network(sysfs: Path, procfs: Path, variables: Mapping[str, str], interface: str) -> Network:
+def read_network(
+    sysfs: Path, procfs: Path, variables: Mapping[str, str], interface: str, exclude: Sequence[str] = ()
+) -> Network:
     """Read it. Blocks, as the firmware of an adapter may.
 
     Args:
         interface: to use, whatever the environment says; empty: none is given.
+        exclude: RDMA devices that are no rails, as of ``RdmaSection``.
     """
     interfaces = read_interfaces(procfs)
     given = {"NCCL_SOCKET_IFNAME": f"={interface}"} if interface else {}
     ports = read_node_network(sysfs, procfs).rdma_ports or ()
     adapters = {
-        one.device: one for one in ports if one.active and not one.is_virtual and one.link_layer in _INFINIBAND_LAYERS
-    }
+        one.device: one
+        for one in ports
+        if one.active and not one.is_virtual and one.link_layer in _INFINIBAND_LAYERS
+        and not is_excluded(f"{sysfs}/class/infiniband/{one.device}", exclude)
+    }  # fmt: skip
     return Network(interfaces, nccl_choice(interfaces, {**variables, **given}), adapters)
 
 

@@ -54,8 +54,7 @@ def places(root: str, exclude: Sequence[str] = ()) -> Mapping[str, Place]:
     found = {}
     for name in sorted(os.listdir(root)):
         home = f"{root}/{name}"
-        names = (name, os.path.basename(os.path.realpath(f"{home}/device")))
-        if files.is_part_of_adapter(f"{home}/device") or any(fnmatchcase(*one) for one in product(names, exclude)):
+        if files.is_part_of_adapter(f"{home}/device") or is_excluded(home, exclude):
             continue
         ports = sorted(filter(str.isdecimal, names_in(f"{home}/ports")), key=int)
         for port in ports:
@@ -63,6 +62,12 @@ def places(root: str, exclude: Sequence[str] = ()) -> Mapping[str, Place]:
             if not _is_for_packets(place):
                 found[place.key] = place
     return found
+
+
+def is_excluded(home: str, exclude: Sequence[str]) -> bool:
+    """Whether the configuration leaves a device out, by its folder; ``exclude`` as for ``places``."""
+    names = (os.path.basename(home), os.path.basename(os.path.realpath(f"{home}/device")))
+    return any(fnmatchcase(*one) for one in product(names, exclude))
 
 
 def _is_for_packets(place: Place) -> bool:
