@@ -430,9 +430,12 @@ def test_ranks_of_a_rail_are_pinned_to_it() -> None:
 def test_an_adapter_that_the_configuration_leaves_out_is_no_rail(
     tmp_path: Path, exclude: tuple[str, ...], adapters: set[str]
 ) -> None:
-    """Such as one that manages NVSwitches."""
-    for number, address in enumerate(("0000:18:00.0", "0000:19:00.0")):
-        add_port(add_device(tmp_path, f"mlx5_{number}", address))
+    """Such as one that manages NVSwitches; nor is one that carries Ethernet packets alone."""
+    for number, address in enumerate(("0000:18:00.0", "0000:19:00.0", "0000:1a:00.0")):
+        port = add_port(add_device(tmp_path, f"mlx5_{number}", address), attributes={"link_layer": "Ethernet"})
+        (port / "gids").mkdir()
+        if number < 2:
+            (port / "gids/0").write_text("fe80:0000:0000:0000:0202:c9ff:fe00:0001\n")
 
     assert read_network(tmp_path, Path("/proc"), {}, "", exclude).adapters.keys() == adapters
 

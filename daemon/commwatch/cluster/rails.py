@@ -38,7 +38,7 @@ class Network(NamedTuple):
     choice: Choice
     """The interface where ranks meet, which is also measured if no rail is named."""
     adapters: Adapters
-    """RDMA devices with an active port."""
+    """RDMA devices with an active port that has an address: one for Ethernet packets alone has none."""
 
 
 def read_network(
@@ -56,7 +56,7 @@ def read_network(
     adapters = {
         one.device: one
         for one in ports
-        if one.active and not one.is_virtual and one.link_layer in _INFINIBAND_LAYERS
+        if one.active and not one.is_virtual and one.link_layer in _INFINIBAND_LAYERS and one.gids != frozenset()
         and not is_excluded(f"{sysfs}/class/infiniband/{one.device}", exclude)
     }  # fmt: skip
     return Network(interfaces, nccl_choice(interfaces, {**variables, **given}), adapters)
