@@ -176,13 +176,19 @@ def test_a_reset_is_not_kept(node: Node) -> None:
     assert node.port("rdma_out_of_sequence_total") == 10
 
 
+@pytest.mark.parametrize("is_of_020", [False, True])
 @pytest.mark.parametrize(
     ("exclude", "expected"), [("mlx5_0", None), ("0000:18:*", None), ("mlx5_1", 1), ("0000:19:*", 1)]
 )
-def test_a_port_that_the_configuration_leaves_out_is_not_missed(node: Node, exclude: str, expected: int | None) -> None:
-    """It was learned before somebody named it, such as one that manages NVSwitches."""
+def test_a_port_that_the_configuration_leaves_out_is_not_missed(
+    node: Node, tmp_path: Path, exclude: str, expected: int | None, *, is_of_020: bool
+) -> None:
+    """It was learned before somebody named it, such as one that manages NVSwitches; 0.2.0 kept no addresses."""
     for _ in range(4):
         node.run(4)
+    if is_of_020:
+        add_device(tmp_path / "sysfs")
+        node.engine.pipeline.inventory.state.rdma_addresses.clear()
     node.save()
     node.restart(config=Config(sources=Sources(rdma=RdmaSection(exclude=(exclude,)))))
     node.run(4, here=expected is not None)

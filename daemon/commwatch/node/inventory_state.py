@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
-from itertools import product
 from typing import Annotated, Any, Final
 
 import msgspec
 
 from commwatch.node.observation import SeenPort
+from commwatch.sources.rdma.places import is_excluded
 from commwatch.state.records import Count, Rate, Seconds, check_labels, check_unique
 from commwatch.units import format_rate, format_seconds
 
@@ -169,11 +168,11 @@ class InventoryState(msgspec.Struct):
                         del ports[name]
         self.boot = boot
 
-    def leave_out(self, exclude: Sequence[str]) -> None:
-        """Forget RDMA ports that the configuration leaves out, by ``exclude`` as of ``RdmaSection``."""
+    def leave_out(self, root: str, exclude: Sequence[str]) -> None:
+        """Forget RDMA ports that the configuration leaves out; arguments as of ``places``."""
         for name in list(self.rdma_ports):
-            names = (name.rpartition(":")[0], self.rdma_addresses.get(name, ""))
-            if any(fnmatchcase(*one) for one in product(names, exclude)):
+            home = f"{root}/{name.rpartition(':')[0]}"
+            if is_excluded(home, exclude, self.rdma_addresses.get(name, "")):
                 del self.rdma_ports[name]
 
     def watched(self) -> int:

@@ -64,9 +64,15 @@ def places(root: str, exclude: Sequence[str] = ()) -> Mapping[str, Place]:
     return found
 
 
-def is_excluded(home: str, exclude: Sequence[str]) -> bool:
-    """Whether the configuration leaves a device out, by its folder; ``exclude`` as for ``places``."""
-    names = (os.path.basename(home), os.path.basename(os.path.realpath(f"{home}/device")))
+def is_excluded(home: str, exclude: Sequence[str], address: str = "") -> bool:
+    """Whether the configuration leaves a device out.
+
+    Args:
+        home: its folder.
+        exclude: as for ``places``.
+        address: its PCI address, if that is known.
+    """
+    names = (os.path.basename(home), address or os.path.basename(os.path.realpath(f"{home}/device")))
     return any(fnmatchcase(*one) for one in product(names, exclude))
 
 
