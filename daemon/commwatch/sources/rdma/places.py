@@ -59,7 +59,7 @@ def places(root: str, exclude: Sequence[str] = ()) -> Mapping[str, Place]:
         ports = sorted(filter(str.isdecimal, names_in(f"{home}/ports")), key=int)
         for port in ports:
             place = Place(files.label_of(name), port, home, len(ports) == 1)
-            if not _is_for_packets(place):
+            if not is_for_packets(place.path):
                 found[place.key] = place
     return found
 
@@ -76,14 +76,14 @@ def is_excluded(home: str, exclude: Sequence[str], address: str = "") -> bool:
     return any(fnmatchcase(*one) for one in product(names, exclude))
 
 
-def _is_for_packets(place: Place) -> bool:
-    """Whether a port carries Ethernet packets alone: its GID table has no place for an address.
+def is_for_packets(port: str) -> bool:
+    """Whether a port, by its folder, carries Ethernet packets alone: its GID table has no place for an address.
 
     So are the ports of an mlx5 adapter in switchdev mode, its own and one for each function that it could have, and of
     one without RoCE.
     """
     try:
-        return not os.listdir(f"{place.path}/gids")
+        return not os.listdir(f"{port}/gids")
     except OSError:
         return False
 
