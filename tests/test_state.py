@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from commwatch.errors import StateError
 from commwatch.state.directory import StateDirectory
-from commwatch.state.records import Count, Timestamp, read_record
+from commwatch.state.records import Count, Timestamp, encode, read_record
 from support.state_files import SPECIAL_FILES, change, special_file
 
 
@@ -119,8 +119,8 @@ def test_a_failed_write_leaves_the_old_record(tmp_path: Path, monkeypatch: pytes
     assert os.listdir(tmp_path) == ["record.json"]
 
 
-def test_a_record_is_written_when_it_has_changed_or_is_gone(tmp_path: Path) -> None:
-    """What could not be written counts as not written."""
+def test_a_record_is_written_unless_its_file_has_it(tmp_path: Path) -> None:
+    """Also where the file was removed, damaged or replaced since, or could not be written."""
     state, file = StateDirectory(tmp_path), tmp_path / "record.json"
     inodes = []
     for value in (1, 1, 2):
@@ -133,10 +133,12 @@ def test_a_record_is_written_when_it_has_changed_or_is_gone(tmp_path: Path) -> N
     with pytest.raises(OSError, match="directory"):
         state.save("record", Record(3))
     file.rmdir()
-    for _ in range(2):
+    state.save("record", Record(3))
+    content = file.read_bytes()
+    for found in (None, b"", content[:-9], content + b"\n", encode(Record(2))):
+        file.unlink() if found is None else file.write_bytes(found)
         state.save("record", Record(3))
-        assert state.load("record", Record) == Record(3)
-        file.unlink()
+        assert file.read_bytes() == content
 
 
 def test_a_file_says_whether_it_is_what_was_written(tmp_path: Path) -> None:

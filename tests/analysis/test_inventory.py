@@ -1423,6 +1423,20 @@ def test_rdma_ports_are_known_by_their_slot_after_a_boot(
     assert {device for device, _ in labels_of(again, EXPECTED)} == {name for name, _ in FOUR_RAILS}
 
 
+def test_a_port_that_was_gone_before_addresses_were_kept_is_still_missed_after_a_boot() -> None:
+    """By the last name, as version 0.2.0 did: its own is another's now."""
+    subject = inventory()
+    watch(subject, rdma(rails_at(*FOUR_RAILS)), 0, 600)
+    subject.state.rdma_addresses.clear()
+    subject = restarted(subject)
+    subject.observe(rdma(rails_at(FOUR_RAILS[0], *FOUR_RAILS[2:])), 0)
+    later = (("mlx5_0", "0000:18:00.0"), ("mlx5_1", "0000:3b:00.0"), ("mlx5_2", "0000:5c:00.0"))
+    for _ in range(2):
+        subject = rebooted(subject)
+        subject.observe(rdma(rails_at(*later)), 0)
+        assert {device for device, _ in labels_of(subject, EXPECTED)} == {name for name, _ in FOUR_RAILS}
+
+
 def test_a_port_that_moves_takes_its_speed_along() -> None:
     """The port of the storage behind one that is gone is not as fast as the rail of which it now has the name."""
     slow = {"mlx5_4:1": SeenPort(is_up=True, speed=25e9, address="0000:9a:00.0")}

@@ -23,7 +23,7 @@ from commwatch.cluster.messages import Choice, Interface, RailOffer, RailReport,
 from commwatch.cluster.node_report import NodeReport, skip_of
 from commwatch.cluster.probe_store import ProbedMember, ProbeResult, Wanted
 from commwatch.cluster.probing import Asked, Take, _report, probe
-from commwatch.cluster.rails import Network, chosen_backend, gpus_out_of_reach, rails_of
+from commwatch.cluster.rails import Network, chosen_backend, gpus_out_of_reach, rails_of, read_network
 from commwatch.cluster.run_file import SCHEMA, Member
 from commwatch.cluster.run_file import Measured as RailMeasured
 from commwatch.cluster.run_file import Run as SavedRun
@@ -41,6 +41,7 @@ from commwatch.probes.plan import Deadlines, Measured, NcclNotes, StepOutcome
 from commwatch.probes.rank_plan import Backend, Meeting
 from commwatch.probes.workload import plan_between
 from support.daemon import environment
+from support.infiniband import add_device, add_port
 from support.namespaces import Nodes
 from support.passes import in_one_pass
 from support.probed_nodes import probed
@@ -320,7 +321,7 @@ def test_with_nccl_each_adapter_is_a_rail_with_a_gpu_of_its_own() -> None:
 
 
 def tree(switch_of_gpu: Sequence[int], switch_of_adapter: Mapping[int, int]) -> Topology:
-    """Eight GPUs and twelve adapters below PCIe switches; the other adapters are at root ports of their own."""
+    """Eight GPUs and sixteen adapters below PCIe switches; the other adapters are at root ports of their own."""
     devices: dict[str, PciDevice] = {}
 
     def bridge(address: str, role: PciRole, parent: str) -> str:
@@ -334,7 +335,7 @@ def tree(switch_of_gpu: Sequence[int], switch_of_adapter: Mapping[int, int]) -> 
         return bridge(address, role, bridge(f"port of {address}", "switch_downstream", root))
 
     gpus = (Gpu(below(switch_of_gpu[one.index], one.pci_bus_id, "gpu"), one.index) for one in EIGHT_GPUS)
-    nics = (Nic(below(switch_of_adapter.get(one), f"nic {one}", "nic"), one, (f"mlx5_{one}",), ()) for one in range(12))
+    nics = (Nic(below(switch_of_adapter.get(one), f"nic {one}", "nic"), one, (f"mlx5_{one}",), ()) for one in range(16))
     return Topology(tuple(gpus), tuple(nics), devices=devices)
 
 
@@ -344,6 +345,9 @@ BOARDS = {
     "DGX A100": tree((0, 0, 1, 1, 2, 2, 3, 3), {0: 0, 1: 0, 2: 1, 3: 1, 6: 2, 7: 2, 8: 3, 9: 3}),
     # Storage and management are mlx5_1, 2, 7 and 8 (DGX H100 user guide, table 6).
     "DGX H100": tree(range(8), {0: 0, 3: 1, 4: 2, 5: 3, 6: 4, 9: 5, 10: 6, 11: 7}),
+    "cards with two ports": tree(range(8), {one: one // 2 for one in range(16)}),
+    # One beside a GPU, and one with no GPU beside it.
+    "two adapters": tree(range(8), {0: 1, **dict.fromkeys(range(1, 16), 8)}),
 }
 
 
@@ -354,12 +358,12 @@ BOARDS = {
         ("DGX H100", range(12), {0: 0, 3: 1, 4: 2, 5: 3, 6: 4, 9: 5, 10: 6, 11: 7}),
         # Two ports for storage are up, and the cable of one GPU is out.
         ("DGX H100", (0, 1, 3, 4, 6, 7, 9, 10, 11), {0: 0, 3: 1, 4: 2, 6: 4, 9: 5, 10: 6, 11: 7}),
+        ("cards with two ports", range(16), {2 * gpu: gpu for gpu in range(8)}),
+        ("two adapters", (0, 1), {0: 1, 1: 0}),
     ],
 )
-def test_adapters_for_storage_and_management_are_no_rails(
-    board: str, active: Iterable[int], gpu_of: dict[int, int]
-) -> None:
-    """The rails are the adapters nearest to the GPUs, in the order of their names; each has the GPU beside it."""
+def test_rails_are_the_adapters_beside_the_gpus(board: str, active: Iterable[int], gpu_of: dict[int, int]) -> None:
+    """In the order of their names, each with its GPU; ports for storage and management and second ports are none."""
     names = sorted(f"mlx5_{number}" for number in active)
     adapters = {name: RdmaPort(name, 1, True, "InfiniBand", 200.0) for name in names}
 
@@ -418,6 +422,22 @@ def test_ranks_of_a_rail_are_pinned_to_it() -> None:
     assert "NCCL_HOSTID" not in environment
     gloo = plan_between(meeting, backend="gloo", device="", deadlines=LIMITS, timed_seconds=0.1)
     assert rank_environment(gloo, 0, Path("/nowhere"), {})["GLOO_SOCKET_IFNAME"] == "eth0"
+
+
+@pytest.mark.parametrize(
+    ("exclude", "adapters"), [((), {"mlx5_0", "mlx5_1"}), (("mlx5_1",), {"mlx5_0"}), (("0000:18:*",), {"mlx5_1"})]
+)
+def test_an_adapter_that_the_configuration_leaves_out_is_no_rail(
+    tmp_path: Path, exclude: tuple[str, ...], adapters: set[str]
+) -> None:
+    """Such as one that manages NVSwitches; nor is one that carries Ethernet packets alone."""
+    for number, address in enumerate(("0000:18:00.0", "0000:19:00.0", "0000:1a:00.0")):
+        port = add_port(add_device(tmp_path, f"mlx5_{number}", address), attributes={"link_layer": "Ethernet"})
+        (port / "gids").mkdir()
+        if number < 2:
+            (port / "gids/0").write_text("fe80:0000:0000:0000:0202:c9ff:fe00:0001\n")
+
+    assert read_network(tmp_path, Path("/proc"), {}, "", exclude).adapters.keys() == adapters
 
 
 def test_without_gpus_the_interface_is_the_rail() -> None:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from commwatch.config.settings import Config, Duration, Inventory
+from commwatch.config.settings import Config, Duration, Inventory, RdmaSection, Sources
 from commwatch.readings import Absence
 from commwatch_exporters.snapshot import Block, Layout, Value
 from support.core import ScriptedReader, collected
 from support.fed_daemon import FedDaemon
-from support.infiniband import add_device, add_port
+from support.infiniband import add_device, add_port, write
 
 FORGOTTEN_SECONDS = 3600.0
 """After which a port that is gone is another one when it comes back."""
@@ -174,6 +174,45 @@ def test_a_reset_is_not_kept(node: Node) -> None:
     node.restart()
     node.run(4, 1000, 10)
     assert node.port("rdma_out_of_sequence_total") == 10
+
+
+@pytest.mark.parametrize("is_of_020", [False, True])
+@pytest.mark.parametrize(
+    ("exclude", "expected"), [("mlx5_0", None), ("0000:18:*", None), ("mlx5_1", 1), ("0000:19:*", 1)]
+)
+def test_a_port_that_the_configuration_leaves_out_is_not_missed(
+    node: Node, tmp_path: Path, exclude: str, expected: int | None, *, is_of_020: bool
+) -> None:
+    """It was learned before somebody named it, such as one that manages NVSwitches; 0.2.0 kept no addresses."""
+    for _ in range(4):
+        node.run(4)
+    if is_of_020:
+        add_device(tmp_path / "sysfs")
+        node.engine.pipeline.inventory.state.rdma_addresses.clear()
+    node.save()
+    node.restart(config=Config(sources=Sources(rdma=RdmaSection(exclude=(exclude,)))))
+    node.run(4, here=expected is not None)
+    node.run(4, here=False)
+
+    assert (node.port("rdma_port_expected"), node.value("expected", "rdma_port")) == (expected, expected)
+
+
+@pytest.mark.parametrize(("gids", "expected"), [((), None), (("0",), 1), (None, 1)])
+def test_a_port_for_packets_alone_is_not_missed(
+    node: Node, tmp_path: Path, gids: tuple[str, ...] | None, expected: int | None
+) -> None:
+    """Version 0.2.0 learned it; where no GID table shows, nothing says that it is one."""
+    for _ in range(4):
+        node.run(4)
+    node.save()
+    port = add_port(add_device(tmp_path / "sysfs"))
+    if gids is not None:
+        (port / "gids").mkdir()
+        write(port / "gids", dict.fromkeys(gids, "fe80::"))
+    node.restart()
+    node.run(4, here=False)
+
+    assert (node.port("rdma_port_expected"), node.value("expected", "rdma_port")) == (expected, expected)
 
 
 @pytest.mark.parametrize("has_rdma", [False, True])

@@ -51,12 +51,14 @@ class FedDaemon:
         patched.setattr("commwatch.service.engine.Reader", lambda one, keeper, **_: fed(one.name, keeper=keeper))
         self.restart()
 
-    def restart(self, boot: str = "boot") -> None:
+    def restart(self, boot: str = "boot", config: Config | None = None) -> None:
         """Another daemon begins, on what was saved.
 
         Args:
             boot: identity of the node's boot; empty where it cannot be read.
+            config: that is in force from now on; None: as before.
         """
+        self._config = config or self._config
         boot_id = self._folder / "procfs/sys/kernel/random/boot_id"
         boot_id.parent.mkdir(parents=True, exist_ok=True)
         boot_id.write_text(boot)

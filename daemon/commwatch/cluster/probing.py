@@ -95,7 +95,9 @@ async def probe(
         async with node_by_hand(config) as node, AsyncExitStack() as held:
             network = await read_node(
                 run, progress, "reads interfaces and adapters of this node",
-                lambda: read_network(run.sysfs, run.procfs, run.variables, run.interface),
+                lambda: read_network(
+                    run.sysfs, run.procfs, run.variables, run.interface, config.sources.rdma.exclude
+                ),
             )  # fmt: skip
             bench = await Bench.of(run, asked, config, node, network, lock)
             contact = Contact(

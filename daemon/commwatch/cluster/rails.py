@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -17,6 +17,7 @@ from commwatch.node.topology.model import Topology
 from commwatch.node.topology.paths import nearest_nics
 from commwatch.probes.cycle.environment import why_no_torch
 from commwatch.probes.rank_plan import Backend
+from commwatch.sources.rdma.places import is_excluded
 
 BACKENDS: tuple[Backend, ...] = ("nccl", "gloo", "tcp", "simulated")
 _INFINIBAND_LAYERS = ("InfiniBand", "Ethernet")
@@ -37,21 +38,27 @@ class Network(NamedTuple):
     choice: Choice
     """The interface where ranks meet, which is also measured if no rail is named."""
     adapters: Adapters
-    """RDMA devices with an active port."""
+    """RDMA devices with an active port that has an address: one for Ethernet packets alone has none."""
 
 
-def read_network(sysfs: Path, procfs: Path, variables: Mapping[str, str], interface: str) -> Network:
+def read_network(
+    sysfs: Path, procfs: Path, variables: Mapping[str, str], interface: str, exclude: Sequence[str] = ()
+) -> Network:
     """Read it. Blocks, as the firmware of an adapter may.
 
     Args:
         interface: to use, whatever the environment says; empty: none is given.
+        exclude: RDMA devices that are no rails, as of ``RdmaSection``.
     """
     interfaces = read_interfaces(procfs)
     given = {"NCCL_SOCKET_IFNAME": f"={interface}"} if interface else {}
     ports = read_node_network(sysfs, procfs).rdma_ports or ()
     adapters = {
-        one.device: one for one in ports if one.active and not one.is_virtual and one.link_layer in _INFINIBAND_LAYERS
-    }
+        one.device: one
+        for one in ports
+        if one.active and not one.is_virtual and one.link_layer in _INFINIBAND_LAYERS and one.gids != frozenset()
+        and not is_excluded(f"{sysfs}/class/infiniband/{one.device}", exclude)
+    }  # fmt: skip
     return Network(interfaces, nccl_choice(interfaces, {**variables, **given}), adapters)
 
 
@@ -101,8 +108,8 @@ def rails_of(
     """The rails of this node, in the order in which they meet those of others.
 
     Args:
-        names: interfaces, or RDMA devices for NCCL; empty: with NCCL the RDMA devices nearest to a GPU, which leaves
-            out those of storage and management, else the interface that NCCL would take.
+        names: interfaces, or RDMA devices for NCCL; empty: with NCCL one RDMA device nearest to each GPU, which leaves
+            out those of storage and management and second ports, else the interface that NCCL would take.
         topology: by which the GPU of a rail is the one nearest to its adapter; without it each RDMA device is a rail.
 
     Raises:
@@ -119,8 +126,8 @@ def rails_of(
     on_gpus = backend == "nccl"
     adapters: Adapters = network.adapters if on_gpus else {}
     near = {one.uuid: _adapters_near(topology, one.pci_bus_id) for one in gpus}
-    of_gpus = [one for one in adapters if any(one in of_gpu for of_gpu in near.values())] or list(adapters)
-    wanted = tuple(names) or tuple(of_gpus[: len(gpus)]) or (_usable(network.choice).interface,)
+    of_gpus = _one_each(adapters, near.values()) or list(adapters)[: len(gpus)]
+    wanted = tuple(names) or tuple(of_gpus) or (_usable(network.choice).interface,)
     found = tuple(_rail(network, adapters, name) for name in wanted[:MOST_RAILS])
     if not on_gpus:
         return found
@@ -149,6 +156,18 @@ def _usable(choice: Choice) -> Choice:
     raise BrokenRun("cluster: no interface of this node leads to other nodes: --interface NAME")
 
 
+def _one_each(adapters: Adapters, near: Iterable[AbstractSet[str]]) -> list[str]:
+    """One adapter for each GPU that has one beside it, in their order: of a card with two ports not both.
+
+    Args:
+        near: the adapters nearest to each GPU.
+    """
+    taken: set[str] = set()
+    for beside in sorted(near, key=len):
+        taken.update([one for one in adapters if one in beside and one not in taken][:1])
+    return [one for one in adapters if one in taken]
+
+
 def _nearest(
     rails: Sequence[Rail], gpus: Sequence[ProbeGpu], near: Mapping[str, AbstractSet[str]]
 ) -> Iterator[ProbeGpu]:  # fmt: skip
@@ -159,7 +178,8 @@ def _nearest(
     """
     free = list(gpus)
     for rail in rails:
-        best = next((one for one in free if rail.adapter in near[one.uuid]), free[0])
+        beside = [one for one in free if rail.adapter in near[one.uuid]]
+        best = min(beside or free[:1], key=lambda one: len(near[one.uuid]))
         free.remove(best)
         yield best
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
 
 from commwatch.node.observation import SeenPort
+from commwatch.sources.rdma.places import is_excluded, is_for_packets
 from commwatch.state.records import Count, Rate, Seconds, check_labels, check_unique
 from commwatch.units import format_rate, format_seconds
 
@@ -167,6 +168,14 @@ class InventoryState(msgspec.Struct):
                         del ports[name]
         self.boot = boot
 
+    def leave_out(self, root: str, exclude: Sequence[str]) -> None:
+        """Forget RDMA ports that ``places`` leaves out, which has the same arguments; 0.2.0 learned some of them."""
+        for name in list(self.rdma_ports):
+            device, _, port = name.rpartition(":")
+            home, address = f"{root}/{device}", self.rdma_addresses.get(name, "")
+            if is_excluded(home, exclude, address) or is_for_packets(f"{home}/ports/{port}"):
+                del self.rdma_ports[name]
+
     def watched(self) -> int:
         """Of how many quantities a larger value is being watched."""
         of_gpus = (one for gpu in self.gpus.values() for one in gpu.quantities())
@@ -255,13 +264,16 @@ def follow_ports(state: InventoryState, seen: Mapping[str, SeenPort]) -> bool:
         return False  # several devices on one function, which their addresses do not tell apart
     places = {name: _place(name, address) for name, address in before.items()}
     known = set(places.values())
+    of_another = {name for name, address in now.items() if _place(name, address) in known}
+    unplaced = state.rdma_ports.keys() - before.keys()
+    if unplaced - seen.keys() or unplaced & of_another:
+        # Gone since before addresses were kept, as with a file of 0.2.0: it cannot be told from one that moves.
+        state.rdma_addresses = now
+        return now != before
 
     def named(name: str) -> str:
         place = places.get(name)
-        if place is None:
-            return name
-        is_of_another = name in now and _place(name, now[name]) in known
-        return name_at.get(place, place if is_of_another else name)
+        return name if place is None else name_at.get(place, place if name in of_another else name)
 
     state.rdma_ports = {named(name): record for name, record in state.rdma_ports.items()}
     state.rdma_addresses = {named(name): address for name, address in before.items()} | now

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 from commwatch.config.settings import Config, Paths
-from commwatch.config.settings import Inventory as InventorySection
 from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import Thresholds
 from commwatch.jobs.flight_recorder.tracker import FlightRecorderVerdicts
@@ -48,8 +47,10 @@ from commwatch.state.directory import StateDirectory
 STATE_NAME = GROUP
 
 
-def _known_inventory(settings: InventorySection, boot: str, record: InventoryState | None) -> Inventory:
-    inventory = Inventory(record or InventoryState(), settings.expected, settings.learn_after)
+def _known_inventory(config: Config, sysfs: str, boot: str, record: InventoryState | None) -> Inventory:
+    state = record or InventoryState()
+    state.leave_out(f"{sysfs}/class/infiniband", config.sources.rdma.exclude)
+    inventory = Inventory(state, config.inventory.expected, config.inventory.learn_after)
     inventory.begin(boot)
     inventory.readings()  # it can be shown
     return inventory
@@ -82,7 +83,7 @@ class Pipeline:
         procfs, window = Path(roots.procfs), thresholds.event_window_seconds
         self._boot = boot_identity(roots.procfs)
         self.wraps = Wraps(kept.wraps, self._boot)
-        known = partial(_known_inventory, config.inventory, self._boot)
+        known = partial(_known_inventory, config, roots.sysfs, self._boot)
         parts = state.restore(STATE_NAME, InventoryState, known)
         self.bus = GpusOnBus(parts, Path(roots.sysfs), procfs, is_simulated=bool(config.simulation.preset))
         self.link_flaps = LinkFlaps(kept.flaps, store)

@@ -17,7 +17,7 @@ import msgspec
 from commwatch.config.settings import Config
 from commwatch.config.simulated import node_name
 from commwatch.errors import StateError
-from commwatch.regular_file import open_folder, open_regular
+from commwatch.regular_file import open_folder, open_regular, read_regular
 from commwatch.state.records import encode, read_file
 from commwatch.state.replace import UNFINISHED, replace_file
 
@@ -58,8 +58,6 @@ class StateDirectory:
         self.path = path
         self._lock: int | None = None
         self._saving = threading.Lock()
-        self._written: dict[str, bytes] = {}
-        """The last content by name."""
 
     def open(self) -> None:
         """Make the folder if needed and lock it for this process.
@@ -155,7 +153,7 @@ class StateDirectory:
         self.write(name, encode(record))
 
     def write(self, name: str, content: bytes) -> None:
-        """Write an encoded record whole or not at all, unless it is the one that was written last.
+        """Write an encoded record whole or not at all, unless the file has it already.
 
         Blocks, so the daemon calls it in a thread.
 
@@ -164,9 +162,15 @@ class StateDirectory:
         """
         file = self.path / f"{name}.json"
         with self._saving:
-            if content != self._written.get(name) or not file.exists():
+            if not _has(file, content):
                 write_atomically(file, content)
-                self._written[name] = content
+
+
+def _has(file: Path, content: bytes) -> bool:
+    try:
+        return read_regular(file, len(content)) == content
+    except OSError:  # it is gone, longer, or no file
+        return False
 
 
 def write_atomically(file: Path, content: bytes) -> None:

@@ -54,25 +54,36 @@ def places(root: str, exclude: Sequence[str] = ()) -> Mapping[str, Place]:
     found = {}
     for name in sorted(os.listdir(root)):
         home = f"{root}/{name}"
-        names = (name, os.path.basename(os.path.realpath(f"{home}/device")))
-        if files.is_part_of_adapter(f"{home}/device") or any(fnmatchcase(*one) for one in product(names, exclude)):
+        if files.is_part_of_adapter(f"{home}/device") or is_excluded(home, exclude):
             continue
         ports = sorted(filter(str.isdecimal, names_in(f"{home}/ports")), key=int)
         for port in ports:
             place = Place(files.label_of(name), port, home, len(ports) == 1)
-            if not _is_for_packets(place):
+            if not is_for_packets(place.path):
                 found[place.key] = place
     return found
 
 
-def _is_for_packets(place: Place) -> bool:
-    """Whether a port carries Ethernet packets alone: its GID table has no place for an address.
+def is_excluded(home: str, exclude: Sequence[str], address: str = "") -> bool:
+    """Whether the configuration leaves a device out.
+
+    Args:
+        home: its folder.
+        exclude: as for ``places``.
+        address: its PCI address, if that is known.
+    """
+    names = (os.path.basename(home), address or os.path.basename(os.path.realpath(f"{home}/device")))
+    return any(fnmatchcase(*one) for one in product(names, exclude))
+
+
+def is_for_packets(port: str) -> bool:
+    """Whether a port, by its folder, carries Ethernet packets alone: its GID table has no place for an address.
 
     So are the ports of an mlx5 adapter in switchdev mode, its own and one for each function that it could have, and of
     one without RoCE.
     """
     try:
-        return not os.listdir(f"{place.path}/gids")
+        return not os.listdir(f"{port}/gids")
     except OSError:
         return False
 
