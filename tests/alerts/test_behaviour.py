@@ -167,6 +167,27 @@ def test_the_fleet_counts_causes_and_not_their_symptoms(tmp_path: Path) -> None:
     assert told == ""
 
 
+def test_symptoms_that_are_explained_make_no_fault_new(tmp_path: Path) -> None:
+    """Three nodes wait for their repair. The ports of three others go down, which explains the same alert there."""
+
+    def fires(name: str, node: int, begins: int) -> dict[str, str]:
+        labels = {"alertname": name, "fault": name, "alertstate": "firing", "severity": "warning", "device": "mlx5_0"}
+        return series("ALERTS", node, f"_x{begins} 1x{200 - begins}", **labels, port="1")
+
+    inputs = [one for node in range(40) for one in healthy(node)]
+    inputs += [fires("CommwatchRdmaRetransmitting", node, 1 + 30 * node) for node in range(3)]
+    for node in range(3, 6):
+        inputs += [fires(name, node, 150) for name in ("CommwatchRdmaRetransmitting", "CommwatchRdmaPortDown")]
+    check = {
+        "eval_time": "155m",
+        "expr": 'count by (fault) (ALERTS{alertname="CommwatchFaultOnManyNodes"})',
+        "exp_samples": [{"labels": '{fault="CommwatchRdmaPortDown"}', "value": 1}],
+    }
+    case = {"name": "explained", "input_series": inputs, "promql_expr_test": [check]}
+
+    assert judged(tmp_path, needed_groups(["CommwatchFaultOnManyNodes"]), [case], "1m") == ""
+
+
 @pytest.mark.parametrize("recoveries", [4, 6])
 def test_recoveries_between_two_scrapes_are_seen_by_a_rule_of_every_2_min(tmp_path: Path, recoveries: int) -> None:
     """A link recovers six times within 15 s: the ticket is there whenever that was in the 2 min, and not for four."""

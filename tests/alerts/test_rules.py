@@ -150,6 +150,10 @@ def test_rules_of_others_in_the_folder_stay(tmp_path: Path, capsys: pytest.Captu
     assert others["site.yaml"].read_text(encoding="utf-8") == "groups: []\n"
     assert not (tmp_path / "old.yaml").exists()
 
+    others["gpu.yaml"].write_text("", encoding="utf-8")  # the disk was full
+    assert main(["rules", "--output", str(tmp_path)]) == 0
+    assert others["gpu.yaml"].read_text(encoding="utf-8")
+
     others["gpu.yaml"].write_text("groups: []\n", encoding="utf-8")
     assert main(["rules", "--output", str(tmp_path)]) == 2
     assert others["gpu.yaml"].read_text(encoding="utf-8") == "groups: []\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from configparser import ConfigParser
 from pathlib import Path
@@ -57,21 +58,55 @@ def test_a_script_makes_its_key_or_asks_for_it(script: Path) -> None:
         build_parser().parse_args(["cluster", verb])
 
 
-def test_the_timer_starts_no_node_that_is_powered_down(tmp_path: Path) -> None:
-    """Slurm would do so for each node that a run asks for."""
-    for name, does in {
-        "sinfo": r"printf '%s\n' 'a idle' 'b idle~' 'c idle' 'c idle' 'd idle#'",
-        "srun": 'echo "$@"',
-    }.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n", encoding="utf-8")
-        (tmp_path / name).chmod(0o755)
+IDLE_NODES = {
+    # name: (lines of sinfo, COMMWATCH_GPUS_PER_NODE, options of srun; none: it is not started)
+    "Slurm would start nodes that are powered down or just going down": (
+        ("a idle (null)", "b idle~ (null)", "c idle (null)", "c idle (null)", "d idle# (null)"), "", "a,c",
+    ),
+    "most have 4 GPUs": (("a idle gpu:4", "b idle gpu:h100:4(S:0-1)", "c idle gpu:8", "d idle (null)"), "", "4 a,b"),
+    "two kinds of GPU, and shares": (
+        ("a idle gpu:a:2(S:0,1),gpu:b:1,shard:32", "b idle gpu:a:2,gpu:b:1,shard:32"), "", "3 a,b",
+    ),
+    "those that the site asks for": (("a idle gpu:4", "b idle gpu:4", "c idle gpu:8", "d idle gpu:8"), "8", "8 c,d"),
+    "one of each kind": (("a idle gpu:4", "b idle gpu:8"), "", None),
+    "none": ((), "", None),
+}  # fmt: skip
+
+
+@in_one_pass("name", IDLE_NODES)
+def test_the_timer_measures_idle_nodes_with_equally_many_gpus(name: str, tmp_path: Path) -> None:
+    """One request of Slurm has one number for all its nodes, and is refused where a node has fewer."""
+    lines, wanted, expected = IDLE_NODES[name]
+    for program, does in {"sinfo": f"printf '%s\\n' {shlex.join(lines)}", "srun": 'echo "$@"'}.items():
+        (tmp_path / program).write_text(f"#!/bin/sh\n{does}\n", encoding="utf-8")
+        (tmp_path / program).chmod(0o755)
 
     done = subprocess.run(
         [FOLDER / "commwatch-cluster-probe-idle"],
-        env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}, capture_output=True, text=True,
+        env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "COMMWATCH_GPUS_PER_NODE": wanted},
+        capture_output=True, text=True, check=True,
     )  # fmt: skip
 
-    assert "--nodes=2 --nodelist=a,c " in done.stdout
+    asked = re.findall(r"--(?:gpus-per-node|nodelist)=(\S+)", done.stdout)
+    assert " ".join(asked) == (expected or ""), done.stdout + done.stderr
+
+
+def test_a_run_that_slurm_refuses_fails_the_unit(tmp_path: Path) -> None:
+    """By itself srun exits with 1 then, as the probe does where it names something."""
+    for program, does in {
+        "sinfo": r"printf '%s\n' 'a idle gpu:8' 'b idle gpu:8'",
+        "srun": 'exit "${SLURM_EXIT_ERROR:-1}"',
+    }.items():
+        (tmp_path / program).write_text(f"#!/bin/sh\n{does}\n", encoding="utf-8")
+        (tmp_path / program).chmod(0o755)
+    service = ConfigParser(strict=False)
+    service.read(FOLDER / "commwatch-cluster-probe.service")
+
+    done = subprocess.run(
+        [FOLDER / "commwatch-cluster-probe-idle"], env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}, capture_output=True
+    )
+
+    assert str(done.returncode) not in ("0", *service["Service"]["SuccessExitStatus"].split())
 
 
 @in_one_pass("name", ["commwatch-cluster-probe.sbatch", "commwatch-cluster-probe-idle", "kubernetes.yaml"])
@@ -88,7 +123,7 @@ def test_the_timer_starts_the_service() -> None:
         reader.optionxform = str  # type: ignore[assignment,method-assign]
     service.read(FOLDER / "commwatch-cluster-probe.service")
     timer.read(FOLDER / "commwatch-cluster-probe.timer")
-    assert service["Service"]["SuccessExitStatus"] == "1 3"
+    assert service["Service"]["SuccessExitStatus"] == "1 3 75"
     assert Path(service["Service"]["ExecStart"]).name in {one.name for one in SCRIPTS}
     assert timer["Timer"]["OnCalendar"]
 

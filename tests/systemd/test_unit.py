@@ -121,7 +121,7 @@ def test_the_gpus_stay_visible() -> None:
     """GPUs, verbs and, for systemd, the kernel log are open; /proc keeps the driver's folder and others' processes."""
     assert settings("PrivateDevices") == ["no"]
     assert settings("DevicePolicy") == ["closed"]
-    assert settings("DeviceAllow") == ["char-nvidia* rw", "char-infiniband* rw", "/dev/kmsg r"]
+    assert settings("DeviceAllow") == ["char-195 rw", "char-nvidia* rw", "char-infiniband* rw", "/dev/kmsg r"]
     assert settings("ProcSubset") == ["all"]
     assert settings("ProtectProc") == ["default"]
 

@@ -65,7 +65,8 @@ def write_files(folder: Path, files: Mapping[str, str], pattern: str, begins: st
         for name in wrong:
             print(f"{folder / name} is not current", file=sys.stderr)
         return ExitCode.FOUND if wrong else ExitCode.OK
-    if foreign := sorted(files.keys() & found.keys() - present.keys()):
+    # An empty one is ours too, from when the disk was full.
+    if foreign := sorted(name for name in files.keys() & found.keys() - present.keys() if found[name]):
         raise UsageError(f"{folder / foreign[0]} is not from this command: name a folder for its files alone")
     folder.mkdir(parents=True, exist_ok=True)
     for name in wrong:
