@@ -1395,7 +1395,7 @@ FOUR_RAILS = (("mlx5_0", "0000:18:00.0"), ("mlx5_1", "0000:2a:00.0"), ("mlx5_2",
         pytest.param(
             tuple((name, address.replace("0000", "0001")) for name, address in FOUR_RAILS),
             {"mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"},
-            id="the firmware has numbered the buses anew",
+            id="the firmware has numbered the buses otherwise",
         ),
         pytest.param(FOUR_RAILS[:3], {"mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"}, id="the last is gone"),
         pytest.param(

@@ -291,7 +291,7 @@ def test_a_restart_forgets_nothing(daemon: Daemon) -> None:
 
 
 def test_a_report_that_could_not_be_saved_is_saved_later(tmp_path: Path) -> None:
-    """A full disk is said at once; with the daemon's next round of saving the report is kept."""
+    """A full disk is reported at once; with the daemon's next round of saving the report is kept."""
     file = tmp_path / "cluster.json"
     state = StateDirectory(tmp_path)
     config = Config(paths=Paths(procfs=str(tmp_path), sysfs=str(tmp_path)))

@@ -255,7 +255,7 @@ def follow_ports(state: InventoryState, seen: Mapping[str, SeenPort]) -> bool:
     """Name what is known of RDMA ports as their adapters are named now; returns whether a name or address has changed.
 
     The kernel gives each device that comes the lowest free number, so that names move at a boot where an adapter is
-    gone. A port at an address that is new here keeps its name: the firmware may number the buses anew.
+    gone. A port at an address that is new here keeps its name: the firmware may number the buses otherwise.
     """
     before = state.rdma_addresses
     now = {name: port.address for name, port in seen.items() if port.address}
