@@ -123,7 +123,7 @@ _XID_AT = (
 _XIDS_KNOWN = frozenset({*kernel.FABRIC_FAILED, *kernel.GPU_FAILED})
 _SXIDS_KNOWN = kernel.SWITCH_FAILED | kernel.SWITCH_WARNS
 _RESET_GPU = (
-    "drain the node and run nvidia-bug-report.sh; once it is free, run commwatch pause and reset the GPU; if that "
+    "drain the node; once it is free, run nvidia-bug-report.sh, then commwatch pause and reset the GPU; if that "
     "fails, power cycle the node."
 )
 _RESET_SWITCHES = (

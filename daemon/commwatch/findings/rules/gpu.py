@@ -162,8 +162,8 @@ GPU = RuleSet(
             quantities=("gpus",),
             meaning="The GPU is on the PCI bus and bound to the NVIDIA driver, which could not start it. Jobs do not "
             "start, or run on fewer GPUs.",
-            next_step="Drain the node and run nvidia-bug-report.sh; once it is free, power cycle it. Again: have GPU, "
-            "slot and power inspected. To leave it out, unbind it from the driver.",
+            next_step="Drain the node; once it is free, run nvidia-bug-report.sh, then power cycle it. Again: have "
+            "GPU, slot and power inspected. To leave it out, unbind it from the driver.",
             alert="CommwatchGpuNotListed",
         ),
         FindingCode(

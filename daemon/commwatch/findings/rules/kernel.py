@@ -218,7 +218,7 @@ KERNEL = RuleSet(
             role="fault",
             meaning="The line of an Xid in the kernel log says Fatal. Jobs on the GPU or its links may fail or hang, "
             "whatever is known of the number.",
-            next_step="Drain the node and run nvidia-bug-report.sh; once it is free, run commwatch pause and reset "
+            next_step="Drain the node; once it is free, run nvidia-bug-report.sh, then commwatch pause and reset "
             "the GPU; if that fails, power cycle the node.",
             alert="CommwatchXidFatal",
             opens_after=_LINE_COMES_WITHIN,

@@ -135,7 +135,7 @@ PCIE_ERRORS = RuleSet(
             role="fault",
             meaning="A device or the port above it reported a fatal error. Jobs that use this link have failed or will "
             "fail.",
-            next_step="Drain the node and run nvidia-bug-report.sh; once it is free, power cycle it. Again: have "
+            next_step="Drain the node; once it is free, run nvidia-bug-report.sh, then power cycle it. Again: have "
             "device and slot inspected.",
             alert="CommwatchPcieFatal",
             opens_after=0.0,
