@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final
 
 import msgspec
 
 from commwatch.node.observation import SeenPort
-from commwatch.sources.rdma.places import is_excluded, is_for_packets
 from commwatch.state.records import Count, Rate, Seconds, check_labels, check_unique
 from commwatch.units import format_rate, format_seconds
 
@@ -167,14 +166,6 @@ class InventoryState(msgspec.Struct):
                     if ports[name] == Learned():
                         del ports[name]
         self.boot = boot
-
-    def leave_out(self, root: str, exclude: Sequence[str]) -> None:
-        """Forget RDMA ports that ``places`` leaves out, which has the same arguments; 0.2.0 learned some of them."""
-        for name in list(self.rdma_ports):
-            device, _, port = name.rpartition(":")
-            home, address = f"{root}/{device}", self.rdma_addresses.get(name, "")
-            if is_excluded(home, exclude, address) or is_for_packets(f"{home}/ports/{port}"):
-                del self.rdma_ports[name]
 
     def watched(self) -> int:
         """Of how many quantities a larger value is being watched."""

@@ -42,6 +42,7 @@ from commwatch.node.wrap import Wraps
 from commwatch.service.judge import Judge
 from commwatch.service.judgement import Judgement, Kept
 from commwatch.sources.presence import boot_identity, is_virtual
+from commwatch.sources.rdma.places import is_excluded, is_for_packets
 from commwatch.state.directory import StateDirectory
 
 STATE_NAME = GROUP
@@ -49,7 +50,12 @@ STATE_NAME = GROUP
 
 def _known_inventory(config: Config, sysfs: str, boot: str, record: InventoryState | None) -> Inventory:
     state = record or InventoryState()
-    state.leave_out(f"{sysfs}/class/infiniband", config.sources.rdma.exclude)
+    # Ports that are not read: version 0.2.0 learned some of them.
+    for name in list(state.rdma_ports):
+        device, _, port = name.rpartition(":")
+        home, address = f"{sysfs}/class/infiniband/{device}", state.rdma_addresses.get(name, "")
+        if is_excluded(home, config.sources.rdma.exclude, address) or is_for_packets(f"{home}/ports/{port}"):
+            del state.rdma_ports[name]
     inventory = Inventory(state, config.inventory.expected, config.inventory.learn_after)
     inventory.begin(boot)
     inventory.readings()  # it can be shown
