@@ -1,12 +1,15 @@
-"""Keeps the processes small and quiet: objects that no collection visits, timers that may be late."""
+"""Keeps the processes small and quiet: objects that no collection visits, one heap, timers that may be late."""
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from contextlib import suppress
 from pathlib import Path
 
 _LATE_NANOSECONDS = 5_000_000
+_M_ARENA_MAX = -8
+"""Of glibc's malloc.h."""
 
 
 def spare_the_garbage_collector() -> None:
@@ -17,6 +20,15 @@ def spare_the_garbage_collector() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def share_one_heap() -> None:
+    """Let all threads allocate from one heap; glibc gives each new thread one that keeps up to some MiB for ever.
+
+    A thread more is started whenever all others are busy, so the daemon would grow by a heap at such moments.
+    """
+    if (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:  # musl has none, and one heap
+        mallopt(_M_ARENA_MAX, 1)
 
 
 def name_process(name: str) -> None:

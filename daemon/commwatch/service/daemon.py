@@ -23,7 +23,7 @@ from commwatch.config.simulated import SimulationPlan, node_name
 from commwatch.config.thresholds import Thresholds, load_thresholds
 from commwatch.diagnosis.health.counts import read_counts
 from commwatch.errors import CommwatchError, ListenError
-from commwatch.footprint import spare_the_garbage_collector
+from commwatch.footprint import share_one_heap, spare_the_garbage_collector
 from commwatch.node.run import TEND_SECONDS
 from commwatch.node.starvation import Starvation
 from commwatch.service.api import Answers
@@ -117,6 +117,7 @@ class Daemon:
         Raises:
             CommwatchError: what the daemon needs cannot be had: state directory, thresholds, listen address.
         """
+        share_one_heap()
         self._state.open()
         try:
             self._handle_signals()
