@@ -375,6 +375,27 @@ def test_what_was_learned_and_is_gone_was_seen() -> None:
     assert subject.never_seen(0) == {"gpu": None, "nvlink": None}
 
 
+@pytest.mark.parametrize(
+    ("asked", "never_seen"),
+    [
+        ({"gpu": 4, "nvlink": 8, "pcie_lane": 64}, {"gpu": 0, "nvlink": 0, "pcie_lane": 0}),
+        ({"nvlink": 8}, {"nvlink": 2}),
+    ],
+)
+def test_a_gpu_that_goes_before_its_links_were_read_takes_them_with_it(
+    asked: Mapping[Kind, int], never_seen: Mapping[str, int]
+) -> None:
+    """It is missing by its name; without the number of GPUs nobody knows how many of the links are its."""
+    unread = replace(gpu(3), links_up=None, pcie_lanes=None, pcie_generation=None)
+    subject = inventory(configured=asked)
+    watch(subject, node(*FOUR.gpus[:3], unread), 0, 600)
+    subject = inventory(restarted(subject).state, asked)
+
+    subject.observe(node(*FOUR.gpus[:3]), 700)
+
+    assert subject.never_seen(0) == never_seen
+
+
 def test_interfaces_are_learned_with_their_speed() -> None:
     """A port that was up is expected at its speed, also when it goes down or away; one never up is not."""
     subject = inventory()

@@ -515,14 +515,18 @@ class Inventory:
         known = {**self._known_of_gpus(), "rdma_port": _known_ports(self._expected.rdma_ports, self._seen.rdma_ports),
                  "ethernet_port": _known_ports((*stable_ports(self.state.ports), *self._expected.bonded),
                                                self._seen.ports)}  # fmt: skip
-        gpus, absent_gpus = asked.get("gpu", 0), 0
-        if gpus:
+        if gpus := asked.get("gpu", 0):
+            # The links and lanes of GPUs that were never seen are not missing besides.
             absent_gpus = max(0, gpus - known["gpu"])
+            known["nvlink"] += self._share("nvlink") * absent_gpus
+            known["pcie_lane"] += self._share("pcie_lane") * absent_gpus
             known["gpu"] += faulty_strangers
-        # The links and lanes of GPUs that were never seen are not missing besides.
-        for kind in ("nvlink", "pcie_lane"):
-            known[kind] += asked.get(kind, 0) * absent_gpus // max(gpus, 1)
         return {kind: None if present[kind] is None else max(0, number - known[kind]) for kind, number in asked.items()}
+
+    def _share(self, kind: Kind) -> int:
+        """The NVLinks or PCIe lanes that are asked for, by GPU; 0 where the number of GPUs is not known."""
+        gpus = self._asked.get("gpu", 0)
+        return self._asked.get(kind, 0) // gpus if gpus else 0
 
     def _links_known(self, uuid: str) -> set[int]:
         """The NVLinks of a GPU that are up or have a series that names them."""
@@ -539,15 +543,16 @@ class Inventory:
         return {} if rest else {uuid: number for uuid, number in lacking.items() if number > 0}
 
     def _known_of_gpus(self) -> dict[str, int]:
-        """GPUs, NVLinks and PCIe lanes that were learned or are here."""
+        """GPUs, NVLinks and PCIe lanes that were learned or are here, or belong to a learned GPU that is gone."""
         gpus = links = lanes = 0
         for uuid, record in self.state.gpus.items():
             here = self._here.get(uuid)
             if record.is_replaced or (here is None and record.presence.due is None):
                 continue
             gpus += 1
-            links += len(self._links_known(uuid))
-            lanes += max(self._expected.lanes[uuid] or 0, (here.pcie_lanes if here is not None else None) or 0)
+            links += max(len(self._links_known(uuid)), self._share("nvlink") if here is None else 0)
+            lanes_here = self._share("pcie_lane") if here is None else here.pcie_lanes
+            lanes += max(self._expected.lanes[uuid] or 0, lanes_here or 0)
         return {"gpu": gpus, "nvlink": links, "pcie_lane": lanes}
 
     def nvlink_expectation(self, pci_bus_id: str) -> NvlinkExpectation | None:
