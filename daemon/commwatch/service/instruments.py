@@ -8,14 +8,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Info, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Gauge, Info, ProcessCollector, disable_created_metrics
 from prometheus_client import Metric as Family
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector as Registered
 
 from commwatch import __version__
 from commwatch.node.starvation import Starvation
-from commwatch.workers.process_state import process_use
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.snapshot import Block, Layout
 
@@ -148,12 +147,13 @@ class Instruments(Registered):
         """
         before, self._cpu_seconds = self._cpu_seconds, {}
         for name, pids in processes:
-            uses = {pid: use for pid in pids if (use := process_use(procfs, pid)) is not None}
+            uses = {pid: use for pid in pids if (use := _use_of(procfs, pid))}
             for pid, use in uses.items():
-                self.process_cpu.labels(name).inc(max(0.0, use.cpu_seconds - before.get(pid, 0.0)))
-                self._cpu_seconds[pid] = use.cpu_seconds
+                seconds = use["process_cpu_seconds_total"]
+                self.process_cpu.labels(name).inc(max(0.0, seconds - before.get(pid, 0.0)))
+                self._cpu_seconds[pid] = seconds
             if uses:
-                self.process_memory.labels(name).set(sum(use.resident_bytes for use in uses.values()))
+                self.process_memory.labels(name).set(sum(use["process_resident_memory_bytes"] for use in uses.values()))
             else:
                 self.process_memory.remove(name)
 
@@ -165,3 +165,9 @@ class Instruments(Registered):
         if series != self._layout.series:
             self._layout = Layout(series)
         return Block(self._layout, values, now)
+
+
+def _use_of(procfs: Path, pid: int) -> Mapping[str, float]:
+    """The library's ``process_*`` of a process; empty where there is no such process."""
+    families = ProcessCollector(pid=lambda: pid, proc=str(procfs), registry=None).collect()
+    return {one.name: one.value for family in families for one in family.samples}
