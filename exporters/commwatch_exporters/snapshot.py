@@ -65,7 +65,7 @@ class Layout:
 class Block:
     """The values of one layout, all taken at one time; immutable once part of a snapshot."""
 
-    __slots__ = ("layout", "time", "values")
+    __slots__ = ("expires", "layout", "time", "values")
 
     def __init__(self, layout: Layout, values: Sequence[Value], time: float) -> None:
         if len(values) != len(layout.series):
@@ -74,6 +74,8 @@ class Block:
         self.values = values
         self.time = time
         """Monotonic seconds at which the values were taken."""
+        self.expires = float("inf")
+        """Monotonic seconds until which they count as current, as the store sets it."""
 
     def get(self, metric: str, *labels: str) -> Value:
         """The value of one series; None where it was not read or is not of this block."""

@@ -219,8 +219,8 @@ class Anomalies(Tracker):
         shown: dict[Series, Value] = {
             (_ANOMALY, (collector.source, *counter)): code for counter, code in sorted(found.items())
         }
-        expires = block.time + LOOK_SECONDS + collector.lifetime
-        self._store.show(GROUP, f"{collector.name} {key}", shown, block.time, expires)
+        lifetime = LOOK_SECONDS + collector.lifetime
+        self._store.show(GROUP, f"{collector.name} {key}", shown, block.time, lifetime)
         device.known = found
 
     def _silent(self, device: str) -> frozenset[str]:

@@ -253,7 +253,7 @@ class LinkFlaps(Tracker):
             ("commwatch_rdma_port_flaps_total", labels): port.flaps,
             ("commwatch_rdma_port_down_seconds_total", labels): round(port.down_seconds, 3),
         }
-        self._store.show(PORT_TOTALS, device, totals, block.time, block.time + outcome.collector.lifetime)
+        self._store.show(PORT_TOTALS, device, totals, block.time, outcome.collector.lifetime)
 
     def _take_counter(self, collector: str, device: str, block: Block) -> None:
         counter, metric = _COUNTERS[collector]

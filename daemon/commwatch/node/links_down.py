@@ -107,7 +107,7 @@ class LinksDown(Tracker):
                 switch = ends.switches.get(one) or (alike.get(one[1]) if not far_gpu else None)
                 for device in filter(None, (one[0], switch, far_gpu)):
                     down["commwatch_nvlink_end_down", (device,)] = 1
-        self._store.show(GROUP, "", down, outcome.time, outcome.time + outcome.collector.lifetime)
+        self._store.show(GROUP, "", down, outcome.time, outcome.collector.lifetime)
 
     def _gone_down_lately(self, now: float) -> Mapping[Link, Sequence[float]]:
         """When links whose last fall is recent went down within the hour, monotonic seconds in order."""

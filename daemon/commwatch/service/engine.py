@@ -187,7 +187,7 @@ class Engine(Keeper):
 
     def lose(self, collector: str, absence: Absence) -> None:
         """Drop everything about a device that does not answer; the next run reports it."""
-        self.collection.lose(collector, absence)
+        self.collection.drop_device(self.collection.collectors[collector], absence)
 
     def worker_restarted(self, worker: str, reason: str) -> None:
         self._instruments.worker_restarts.labels(worker, reason).inc()
@@ -335,7 +335,7 @@ class Engine(Keeper):
 
     def whole_snapshot(self) -> Snapshot:
         """All that is current of the node, with the metrics of the daemon itself."""
-        self.store.put("daemon", "", self._instruments.block(time.monotonic()), float("inf"))
+        self.store.put("daemon", "", self._instruments.block(time.monotonic()))
         return self.store.snapshot()
 
     def look(self) -> None:
