@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -22,7 +23,6 @@ from commwatch.findings.api_documents import (
 )
 from commwatch.probes.results.records import ProbeStatus
 from commwatch.service.engine import Engine
-from commwatch.service.judge import About
 from commwatch.state.control import Handler
 
 _Give = Callable[[], msgspec.Struct]
@@ -86,7 +86,8 @@ class Answers:
         """All series."""
         return SnapshotDocument(**self._about(), metrics=metric_records(self.engine.whole_snapshot()))
 
-    def _about(self) -> About:
+    def _about(self) -> dict[str, Any]:
+        """The fields of ``About``."""
         preset = self.engine.config.simulation.preset
         return {
             "version": __version__,

@@ -18,6 +18,9 @@ from commwatch.config.settings import Config, Paths
 from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import Thresholds
 from commwatch.errors import CommwatchError
+from commwatch.findings.codes import EVENTS, WATCHED
+from commwatch.findings.history import CounterHistory
+from commwatch.findings.register import Register
 from commwatch.jobs.evidence import JobEvidence
 from commwatch.jobs.settings.plan import SOURCE as SETTINGS
 from commwatch.jobs.settings.plan import JobSettings
@@ -91,8 +94,9 @@ class Engine(Keeper):
         self._readers = self._build_readers()
         collectors = self._build_collectors()
         kept = restore(state, boot_identity(self._roots.procfs), time.time())
+        history = CounterHistory(WATCHED, EVENTS, kept.history)
         self.pipeline = Pipeline(
-            config, thresholds, self._roots, state, kept, self.store, tuple(self._readers.values()),
+            config, thresholds, self._roots, state, kept, history, self.store, tuple(self._readers.values()),
             self.job_settings, collectors,
         )  # fmt: skip
         self.presence = Presence(
@@ -102,7 +106,9 @@ class Engine(Keeper):
         self.collection = Collection(
             collectors, self._readers, self.store, instruments, self.presence, self.pipeline.wraps
         )  # fmt: skip
-        self.verdict = Judge(thresholds, kept.history, kept.register, self.store, instruments, self.collection)
+        self.verdict = Judge(
+            thresholds, history, Register(kept.register), self.store, instruments, self.collection
+        )  # fmt: skip
         self.probing = Probing(
             config,
             thresholds,

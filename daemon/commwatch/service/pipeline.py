@@ -10,6 +10,7 @@ from pathlib import Path
 from commwatch.config.settings import Config, Paths
 from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import Thresholds
+from commwatch.findings.history import CounterHistory
 from commwatch.jobs.flight_recorder.tracker import FlightRecorderVerdicts
 from commwatch.jobs.identity import JobIdentity
 from commwatch.jobs.inspector.tracker import JobInspector
@@ -40,7 +41,7 @@ from commwatch.node.unread_tracker import UnreadDevices
 from commwatch.node.utilisation import Uses
 from commwatch.node.wrap import Wraps
 from commwatch.service.judge import Judge
-from commwatch.service.judgement import Judgement, Kept
+from commwatch.service.judgement import Judgement
 from commwatch.sources.presence import boot_identity, is_virtual
 from commwatch.sources.rdma.places import is_excluded, is_for_packets
 from commwatch.state.directory import StateDirectory
@@ -71,7 +72,8 @@ class Pipeline:
         thresholds: Thresholds,
         roots: Paths | SimulationPlan,
         state: StateDirectory,
-        kept: Kept,
+        kept: Judgement,
+        history: CounterHistory,
         store: Store,
         readers: Collection[Suspecting],
         job_settings: JobSettings,
@@ -120,9 +122,7 @@ class Pipeline:
             self.inventory,
             self.hardware,
             LinksDown(store, parts, self.link_flaps, thresholds.link_flaps_per_hour, window),
-            RecentErrors(
-                store, window, {(one, labels): last for one in METRICS for labels, last in kept.history.last(one)}
-            ),
+            RecentErrors(store, window, {(one, labels): last for one in METRICS for labels, last in history.last(one)}),
             self.job_logs,
             JobInspector(store, procfs),
             self.flight_recorder,
