@@ -375,7 +375,7 @@ def _control(folder: Path) -> Iterator[Check]:
     """
     loop = asyncio.new_event_loop()
 
-    async def give() -> dict[str, Any]:
+    def give() -> dict[str, Any]:
         return {"x": 1}
 
     state = StateDirectory(folder / "state")

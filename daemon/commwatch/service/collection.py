@@ -255,8 +255,8 @@ class Collection:
             self._store.occupants = collected.occupants
         if collected.absences:
             self._drop_failed(collector, collected)
-        elif not collected.is_part:
-            self._drop_missing(collector, collected)
+        elif not collected.is_part:  # only a complete run shows that a device has gone
+            self._store.retain(collector.name, collected.blocks.keys())
 
     def _drop_failed(self, collector: Collector, collected: Collected) -> None:
         for absence in collected.absences:
@@ -266,12 +266,7 @@ class Collection:
         if whole and not collected.blocks:
             self._drop_all(collector, whole[0], source_gone=collected.unavailable is not None)
         elif not whole and not collected.is_cut_short:
-            self._drop_missing(collector, collected)
-
-    def _drop_missing(self, collector: Collector, collected: Collected) -> None:
-        """Only a complete run shows that a device has gone."""
-        for device in self._store.devices(collector.name) - collected.blocks.keys():
-            self._store.drop(collector.name, device)
+            self._store.retain(collector.name, collected.blocks.keys())
 
     def _drop_all(self, collector: Collector, absence: Absence, *, source_gone: bool) -> None:
         """Nothing was read: neither here nor, where worker or source are to blame, by their other collectors."""

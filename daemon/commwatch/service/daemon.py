@@ -133,7 +133,7 @@ class Daemon:
             await self._start_endpoint()
             control = ControlServer(
                 self._state.path,
-                {"inventory": self._control_inventory, **self._answers.operations()},
+                self._answers.operations(),
                 {OPERATION: self._control_cluster_report, CHECK_OPERATION: self._control_cluster_check},
                 {"maintenance": self._control_maintenance, "inventory-accept": self._control_accept},
             )
@@ -413,9 +413,6 @@ class Daemon:
             "released": self.engine.released(),
             "held": held,
         }
-
-    async def _control_inventory(self) -> dict[str, Any]:
-        return self.engine.inventory()
 
     async def _control_accept(self) -> dict[str, Any]:
         async with self._changing:  # an engine that is being replaced would take it with it

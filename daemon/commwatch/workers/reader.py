@@ -269,7 +269,7 @@ class Reader:
                 collected = failed(collected.collector, Absence(slot.only, error.reason, error.detail))
         elif slot.worker is not None:  # and has not been asked to end
             slot.unavailable = None
-            if self.settings.plan.rest_when_unavailable:
+            if self.settings.plan.rest_when_unavailable and (collected.absences or slot.lost_by):
                 self._renew_for_lost(slot, collected)
         if slot.worker is not None:
             slot.given.add(collected.collector)
@@ -510,7 +510,7 @@ class Reader:
 
         So does the list of a driver that was opened while a GPU was being bound to it, as far as is known.
         """
-        if not (collected.absences and any(absence.reason in _RENEWED for absence in collected.absences)):
+        if not any(absence.reason in _RENEWED for absence in collected.absences):
             if collected.collector == slot.lost_by:  # others may not touch it
                 slot.renewal.reset()
             return
