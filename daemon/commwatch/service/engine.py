@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ log = structlog.get_logger("commwatch.engine")
 
 FIRST_RUN_PATIENCE_SECONDS = 10.0
 """The daemon is ready after this time, even if some collectors have not answered."""
+_VERSION = attrgetter("version")
 
 
 class Engine(Keeper):
@@ -384,7 +386,7 @@ class Engine(Keeper):
     @property
     def version(self) -> int:
         """Grows with each event that must not be lost."""
-        return self.pipeline.version + self.verdict.register.version
+        return sum(map(_VERSION, (*self.pipeline.trackers, self.pipeline.wraps, self.verdict.register)))
 
     def save_others(self) -> None:
         """Save what agrees with nothing else, where it has changed; called in a thread."""

@@ -165,11 +165,6 @@ class Pipeline:
         for tracker in self.trackers:
             tracker.resume()
 
-    @property
-    def version(self) -> int:
-        """Grows with each event that must survive a crash."""
-        return sum([tracker.version for tracker in self.trackers]) + self.wraps.version
-
     def judgement(self, judge: Judge) -> Judgement:
         """The parts of the state that must agree after a crash.
 
