@@ -187,7 +187,4 @@ def _labels(fault: DownLinks, gpus: Mapping[str, str]) -> tuple[str, str, str, s
 
 def _states(block: Block, *, all_of_them: bool) -> list[tuple[tuple[str, ...], int | float]]:
     """Labels and state of the links that carry no traffic, or of all; nothing of those that were not read."""
-    states = block.layout.slices.get(_STATE)
-    if states is None or (not all_of_them and NVLINK_UP.issuperset(block.values[states])):
-        return []  # as a rule all are up
     return [(labels, state) for labels, state in block.samples(_STATE) if all_of_them or state not in NVLINK_UP]
