@@ -77,7 +77,6 @@ class MetricsPage:
 
     Args:
         own: The program's own metrics, beside ``process_*``; the node's part leaves these families out.
-        monotonic: Seconds of a clock that never steps.
     """
 
     def __init__(
@@ -157,13 +156,7 @@ class MetricsPage:
 
 
 class Body:
-    """A body, plain or compressed; it is compressed once.
-
-    Args:
-        plain: As it was made.
-        content_type: With the version.
-        varies_by: Headers of a request by which the answer differs.
-    """
+    """A body, plain or compressed; it is compressed once."""
 
     def __init__(self, plain: bytes, content_type: str, varies_by: str = "Accept-Encoding") -> None:
         self._plain = plain

@@ -155,13 +155,10 @@ def _as_file(content: bytes) -> Iterator[str]:
 
 
 class TlsEntry:
-    """Puts TLS upon the sockets of new clients.
+    """Puts TLS upon the sockets of new clients; see ``make_context``.
 
     Args:
         allowed_names: Alternative names of client certificates that may come in; empty: any that we trust.
-
-    Raises:
-        TlsError: as in ``make_context``.
     """
 
     def __init__(self, settings: TlsSettings, allowed_names: frozenset[str] = frozenset()) -> None:

@@ -103,12 +103,7 @@ def _encoded(give: Callable[[], msgspec.Struct]) -> bytes:
 
 
 def probe_record(status: ProbeStatus, now: float) -> ProbeRecord:
-    """A probe as the document has it.
-
-    Args:
-        status: of that time.
-        now: seconds since 1970.
-    """
+    """A probe as the document has it, at seconds since 1970."""
     age, left = status.age_seconds, status.next_run_seconds
     return ProbeRecord(
         name=status.name,

@@ -58,10 +58,6 @@ class Presence:
         """Args:
         roots: where the node shows itself.
         procfs: where the driver of a real node does.
-        sources: their configuration.
-        inventory: knows what should be here.
-        bus: knows the GPUs on the PCI bus.
-        without_gpm: knows whether PCIe traffic must be sampled.
         """
         self._origin = Origin(Path(roots.sysfs), Path(roots.procfs), sources)
         self._is_simulated = isinstance(roots, SimulationPlan)
@@ -101,11 +97,6 @@ class Collection:
         presence: Presence,
         wraps: Wraps,
     ) -> None:
-        """Args:
-        readers: run the collectors, by name.
-        presence: knows which sources this node needs.
-        wraps: have the counters that wrap go on growing.
-        """
         self.collectors = {one.name: one for one in collectors}
         self._readers = readers
         self._stopped = False
@@ -194,12 +185,7 @@ class Collection:
             await reader.release()
 
     def _change(self, collector: Collector, absent: str | None) -> None:
-        """Bring the state of a collector up to date.
-
-        Args:
-            collector: one of these.
-            absent: why its source is not needed on this node; None where it is.
-        """
+        """Bring the state of a collector up to date, given why its source is not needed on this node."""
         earlier, collector.state = collector.state, self._state(collector, absent)
         if collector.state == earlier:
             return

@@ -73,10 +73,6 @@ class Engine(Keeper):
         launch: Launch = start_python,
         kernel_log: int | None = None,
     ) -> None:
-        """Args:
-        starvation: measured at each beat.
-        kernel_log: see ``take_kernel_log``.
-        """
         self.config = config
         self._launch = launch
         self._kernel_log = kernel_log

@@ -111,12 +111,7 @@ class Instruments(Registered):
         self.scheduler_missed.labels(job).inc()
 
     def begin(self, thresholds: str, *, is_simulated: bool) -> None:
-        """An engine begins on a configuration that is in force; what was shown of another one is forgotten.
-
-        Args:
-            thresholds: digest of those in force.
-            is_simulated: whether the node is.
-        """
+        """An engine begins on a configuration and thresholds of this digest; what was shown of others is forgotten."""
         self.collection = None
         for gauge in (self.worker_stuck, self.process_memory, self.thresholds_info):
             gauge.clear()

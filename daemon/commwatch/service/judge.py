@@ -76,12 +76,8 @@ class Judge:
     ) -> None:
         """
         Args:
-            thresholds: in force.
             history: of the counters that the rules watch, as an earlier daemon knew it.
             register: of findings, likewise; those that are open stay so until they are seen to be gone.
-            store: takes the findings as metrics.
-            instruments: count rules that failed.
-            collection: knows what was read lately.
         """
         self.thresholds = thresholds
         """In force."""
@@ -114,13 +110,7 @@ class Judge:
     def evaluate(
         self, snapshot: Snapshot, now: float, job_evidence: Mapping[str, Sequence[JobEvidence]] = _NO_EVIDENCE
     ) -> None:
-        """Run all rules once; what goes wrong is logged and counted, and the daemon goes on.
-
-        Args:
-            snapshot: all that is current.
-            now: seconds since 1970.
-            job_evidence: see ``with_job_evidence``.
-        """
+        """Run all rules once, at seconds since 1970; what goes wrong is logged and counted, and the daemon goes on."""
         try:
             self._evaluate(snapshot, now, job_evidence)
         except Exception as error:

@@ -44,8 +44,7 @@ def configure_logging(settings: Log, stream: TextIO | None = None) -> None:
     """Send our own records and those of third parties the same way; keys time, level, msg, logger, then the fields.
 
     Args:
-        settings: Level and format.
-        stream: Where records go; None: standard error as it is at the call.
+        stream: None: standard error as it is at the call.
     """
     stream = sys.stderr if stream is None else stream
     shared: list[Processor] = [

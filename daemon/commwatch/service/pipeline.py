@@ -80,13 +80,9 @@ class Pipeline:
         collectors: Iterable[Collector],
     ) -> None:
         """Args:
-        thresholds: in force.
         roots: where the node shows itself.
         state: where the inventory is kept.
         kept: what an earlier daemon left.
-        readers: of this node.
-        job_settings: plans the audits of the settings of jobs.
-        collectors: of this node.
         """
         procfs, window = Path(roots.procfs), thresholds.event_window_seconds
         self._boot = boot_identity(roots.procfs)
@@ -142,11 +138,7 @@ class Pipeline:
             self._tick(outcome.time)
 
     def observe(self, now: float) -> None:
-        """Compare what is here with what should be, and drop what is of devices that are no longer read.
-
-        Args:
-            now: monotonic seconds.
-        """
+        """Compare what is here with what should be at monotonic seconds, and drop what is no longer read."""
         self.inventory.observe(now)
         self._tick(now)
 
@@ -166,11 +158,7 @@ class Pipeline:
             tracker.resume()
 
     def judgement(self, judge: Judge) -> Judgement:
-        """The parts of the state that must agree after a crash.
-
-        Args:
-            judge: has evaluated everything that was counted.
-        """
+        """The parts of the state that must agree after a crash; the judge has evaluated all that was counted."""
         return Judgement(
             boot=self._boot,
             events=self.hardware.state,

@@ -65,12 +65,7 @@ class ReaderSettings:
         cls, config: Config, sources: Sequence[SourceRow], simulation: SimulationPlan | None, *,
         opt_in: Iterable[str] = (), rest_when_unavailable: bool = False, launch: Launch = start_python,
     ) -> ReaderSettings:  # fmt: skip
-        """Those of some sources of one reader, as the configuration has it.
-
-        Args:
-            simulation: the simulated node; None on a real one.
-            opt_in: see ``WorkerPlan``, as for the next one.
-        """
+        """Those of some sources of one reader, as the configuration has it; see ``WorkerPlan``."""
         row, roots = sources[0].reader, simulation or config.paths
         sections = [source.section(config.sources) for source in sources]
         deadline = max(section.deadline for section in sections)
@@ -163,7 +158,6 @@ class Reader:
     ) -> None:
         """Args:
         keeper: None: only who waits for a run gets it.
-        starvation: see ``Worker.start``.
         """
         self.settings = settings
         self.keeper = keeper or Keeper()

@@ -74,7 +74,6 @@ class _Expected(Cadence):
 
         Args:
             more: 1: one was ordered; -1: one has come.
-            now: monotonic seconds.
 
         Raises:
             ValueError: more have come than can have been ordered.
@@ -200,12 +199,8 @@ class Worker(asyncio.BufferedProtocol):
         return self._settings.deadline if self._is_open else self._settings.start_deadline
 
     def _check(self, touched: str, checks: int) -> None:
-        """Check whether the process still touches the same device: it hangs once all checks of a deadline have found it
-        there.
-
-        Args:
-            touched: the device at the check before.
-            checks: how many have found that device.
+        """Check whether the process still touches the device at which so many checks have found it: it hangs once all
+        checks of a deadline have.
         """
         now = self._mark.get()
         checks = checks + 1 if now == touched and checks else 1
