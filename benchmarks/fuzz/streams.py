@@ -64,8 +64,7 @@ from commwatch.workers.worker import Worker
 from commwatch_exporters.http_server import HttpServer
 from commwatch_exporters.listen import Peer
 from commwatch_exporters.metrics_page import MetricsPage
-from commwatch_exporters.negotiation import Format
-from commwatch_exporters.node_collector import NodeCollector
+from commwatch_exporters.node_collector import Format, NodeCollector
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
 from commwatch_exporters.web import Endpoint
 from commwatch_rehearsal.simulation.node import SimulatedNode
