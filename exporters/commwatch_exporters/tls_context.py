@@ -120,7 +120,8 @@ def _take_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise TlsError("key", "does not belong to the certificate; give the pair that was made together") from error
-        raise TlsError("cert", f"certificate or key cannot be used: {_reason(error)}") from error
+        reason = (error.reason or "not known").lower().replace("_", " ")
+        raise TlsError("cert", f"certificate or key cannot be used: {reason}") from error
 
 
 def _take_client_ca(context: ssl.SSLContext, client_ca: bytes) -> None:
@@ -139,10 +140,6 @@ class _EncryptedKeyError(Exception):
 
 def _no_password() -> str:
     raise _EncryptedKeyError
-
-
-def _reason(error: ssl.SSLError) -> str:
-    return (error.reason or "not known").lower().replace("_", " ")
 
 
 @contextmanager

@@ -121,11 +121,9 @@ class Daemon:
         try:
             self._handle_signals()
             if self.config.simulation.preset:
-                from commwatch.service.simulated import remove_start, remove_trees
+                from commwatch.service.simulated import remove_earlier
 
-                remove_trees(self._state)
-                if self._ends_after is not None:
-                    remove_start(self._state)
+                remove_earlier(self._state, with_start=self._ends_after is not None)
             prepared = self._prepare(self.config)
             spare_the_garbage_collector()
             self.engine = self._build(self.config, prepared)

@@ -6,7 +6,7 @@ import platform
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Info, ProcessCollector, disable_created_metrics
 from prometheus_client import Metric as Family
@@ -21,6 +21,7 @@ from commwatch_exporters.snapshot import Block, Layout
 if TYPE_CHECKING:
     from commwatch.service.collection import Collection
 
+_Instrument = TypeVar("_Instrument", Counter, Gauge, Info)
 _OF_COLLECTORS = (
     "collector_success", "collector_duration_seconds", "collector_interval_seconds",
     "collector_last_success_timestamp_seconds", "source_available", "source_unread",
@@ -44,23 +45,23 @@ class Instruments(Registered):
         self.collection: Collection | None = None
         """Of the configuration in force; None between two of them."""
         self.registry.register(self)
-        self.collector_errors = self._counter("collector_errors_total")
-        self.worker_restarts = self._counter("worker_restarts_total")
-        self.worker_stuck = self._gauge("worker_stuck")
-        self.config_reload_successful = self._gauge("config_last_reload_successful")
-        self.config_reload_time = self._gauge("config_last_reload_success_timestamp_seconds")
-        self.scheduler_missed = self._counter("scheduler_missed_runs_total")
-        self.clock_steps = self._counter("clock_steps_total")
-        self.starved = self._gauge("starved")
-        self.daemon_late = self._gauge("daemon_late_seconds")
-        self.stall = self._gauge("stall_ratio")
-        self.finding_rule_errors = self._counter("finding_rule_errors_total")
-        self.process_cpu = self._counter("process_cpu_seconds_total")
-        self.process_memory = self._gauge("process_resident_memory_bytes")
-        self.maintenance = self._gauge("maintenance")
-        self.simulated = self._gauge("simulated")
-        self.thresholds_info = self._info("thresholds_info")
-        self._info("build_info").labels(__version__, platform.python_version())
+        self.collector_errors = self._made(Counter, "collector_errors_total")
+        self.worker_restarts = self._made(Counter, "worker_restarts_total")
+        self.worker_stuck = self._made(Gauge, "worker_stuck")
+        self.config_reload_successful = self._made(Gauge, "config_last_reload_successful")
+        self.config_reload_time = self._made(Gauge, "config_last_reload_success_timestamp_seconds")
+        self.scheduler_missed = self._made(Counter, "scheduler_missed_runs_total")
+        self.clock_steps = self._made(Counter, "clock_steps_total")
+        self.starved = self._made(Gauge, "starved")
+        self.daemon_late = self._made(Gauge, "daemon_late_seconds")
+        self.stall = self._made(Gauge, "stall_ratio")
+        self.finding_rule_errors = self._made(Counter, "finding_rule_errors_total")
+        self.process_cpu = self._made(Counter, "process_cpu_seconds_total")
+        self.process_memory = self._made(Gauge, "process_resident_memory_bytes")
+        self.maintenance = self._made(Gauge, "maintenance")
+        self.simulated = self._made(Gauge, "simulated")
+        self.thresholds_info = self._made(Info, "thresholds_info")
+        self._made(Info, "build_info").labels(__version__, platform.python_version())
         self.maintenance.labels("none").set(0)
 
     def collect(self) -> Iterable[Family]:
@@ -87,17 +88,9 @@ class Instruments(Registered):
             unread.add_metric([source], flag)
         return [unknown, *families]
 
-    def _counter(self, name: str) -> Counter:
+    def _made(self, kind: type[_Instrument], name: str) -> _Instrument:
         row = CATALOGUE[f"commwatch_{name}"]
-        return Counter(row.name, row.text, row.labels, unit=row.unit, registry=self.registry)
-
-    def _gauge(self, name: str) -> Gauge:
-        row = CATALOGUE[f"commwatch_{name}"]
-        return Gauge(row.name, row.text, row.labels, unit=row.unit, registry=self.registry)
-
-    def _info(self, name: str) -> Info:
-        row = CATALOGUE[f"commwatch_{name}"]
-        return Info(row.name.removesuffix("_info"), row.text, row.labels, registry=self.registry)
+        return kind(row.name.removesuffix("_info"), row.text, row.labels, unit=row.unit, registry=self.registry)
 
     def show_reload(self, what: str, succeeded: bool) -> None:
         """Show whether the configuration in force is that of the files, after they were read."""

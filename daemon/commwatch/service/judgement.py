@@ -172,12 +172,7 @@ def _as_of_now(kept: HistoryState, now: float, *, is_same_boot: bool) -> History
     }
     return HistoryState(
         kept.events_since if kept.events_since is None else min(kept.events_since, now),
-        [_until(one, now) for one in kept.counters],
+        [replace(one, rises=[(min(when, now), rise) for when, rise in one.rises]) for one in kept.counters],
         still,
         {metric: min(when, now) for metric, when in kept.seen.items()},
     )
-
-
-def _until(kept: CounterState, now: float) -> CounterState:
-    rises = [(min(when, now), rise) for when, rise in kept.rises]
-    return CounterState(kept.metric, kept.labels, kept.last, rises)
