@@ -22,7 +22,7 @@ from benchmarks.scrape_page import Pages
 
 from commwatch_exporters.http_server import Request
 from commwatch_exporters.metrics_page import MetricsPage
-from commwatch_exporters.negotiation import Format
+from commwatch_exporters.node_collector import Format
 from commwatch_exporters.snapshot import Snapshot
 
 _REQUEST = Request("/metrics", {"accept": Format.OPENMETRICS.content_type})

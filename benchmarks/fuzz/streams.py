@@ -64,8 +64,7 @@ from commwatch.workers.worker import Worker
 from commwatch_exporters.http_server import HttpServer
 from commwatch_exporters.listen import Peer
 from commwatch_exporters.metrics_page import MetricsPage
-from commwatch_exporters.negotiation import Format
-from commwatch_exporters.node_collector import NodeCollector
+from commwatch_exporters.node_collector import Format, NodeCollector
 from commwatch_exporters.snapshot import Block, Layout, Snapshot
 from commwatch_exporters.web import Endpoint
 from commwatch_rehearsal.simulation.node import SimulatedNode
@@ -375,7 +374,7 @@ def _control(folder: Path) -> Iterator[Check]:
     """
     loop = asyncio.new_event_loop()
 
-    async def give() -> dict[str, Any]:
+    def give() -> dict[str, Any]:
         return {"x": 1}
 
     state = StateDirectory(folder / "state")
@@ -441,29 +440,16 @@ class _Process:
     pid = 0
 
 
-class _Taken:
-    """Keeps what was taken of a worker."""
-
-    def __init__(self) -> None:
-        self.runs: list[Collected] = []
-
-    def take(self, collected: Collected) -> None:
-        """See ``Owner``."""
-        self.runs.append(collected)
-
-    def starved(self, collector: str) -> None:
-        """See ``Owner``."""
-
-
 @contextmanager
 def _frames(folder: Path) -> Iterator[Check]:
     """What a worker sends; after its head, which a split may fall on."""
     loop = asyncio.new_event_loop()
 
     async def receive(data: bytes) -> None:
-        taken = _Taken()
+        taken: list[Collected] = []
         process = cast("Popen[bytes]", _Process())
-        worker = Worker(process, ProgressMark.create(), taken, ReaderSettings(WorkerPlan("", ()), 60.0, 60.0))
+        settings = ReaderSettings(WorkerPlan("", ()), 60.0, 60.0)
+        worker = Worker(process, ProgressMark.create(), settings, taken.append, lambda collector: None)
         wire = _Wire()
         worker._transport = wire
         for collector in ("nvml_pcie", "nvml_nvlink"):
@@ -478,7 +464,7 @@ def _frames(folder: Path) -> Iterator[Check]:
             worker.buffer_updated(len(piece))
         worker.connection_lost(None)
         assert worker.over.done(), "somebody waits forever"
-        for one in taken.runs:
+        for one in taken:
             _page_of(list(one.blocks.values()))
 
     def check(data: bytes) -> None:

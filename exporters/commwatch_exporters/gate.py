@@ -15,12 +15,7 @@ _WHO = short_response(HTTPStatus.UNAUTHORIZED, (("WWW-Authenticate", 'Basic real
 
 
 class Gate:
-    """Judges requests.
-
-    Args:
-        passwords: The users; None where none are asked for.
-        rates: How often each client may ask; None for any rate.
-    """
+    """Judges requests; None of passwords: nobody is asked for one; None of rates: any rate is allowed."""
 
     def __init__(self, passwords: Passwords | None, rates: ClientRates | None) -> None:
         self._passwords = passwords

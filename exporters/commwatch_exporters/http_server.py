@@ -124,12 +124,7 @@ _HTTPS_ONLY = Response(HTTPStatus.BAD_REQUEST, b"400 Bad Request: this port spea
 
 
 def _refusal(event: h11.Request, head: bytes, limits: Limits, methods: Sequence[str]) -> Response | None:
-    """Why a request that h11 takes is not served; None if it is.
-
-    Args:
-        event: The request.
-        head: Its request line and headers as they came.
-    """
+    """Why a request that h11 takes is not served, given its head as it came; None if it is."""
     size = len(event.method) + len(event.target) + sum(len(name) + len(value) + 4 for name, value in event.headers)
     lengths = [value for name, value in event.headers if name == b"content-length"]
     status: HTTPStatus | None = None
@@ -166,13 +161,7 @@ def _path(target: str) -> str:
 
 
 class Connection:
-    """One client, from its acceptance to its end.
-
-    Args:
-        sock: Non-blocking; the connection's from now on.
-        client: Whose share of places and comparisons it takes.
-        peer: Who that is, over a unix socket.
-    """
+    """One client, from its acceptance to its end; see ``HttpServer.take_in``."""
 
     def __init__(self, server: HttpServer, sock: socket.socket, client: str, peer: Peer | None = None) -> None:
         loop = asyncio.get_running_loop()
@@ -543,7 +532,7 @@ class HttpServer:
 
         Args:
             sock: Non-blocking; the server's from now on.
-            client: Whose share it takes.
+            client: Whose share of places and comparisons it takes.
             peer: Who that is, over a unix socket.
         """
         connection = Connection(self, sock, client, peer)

@@ -6,6 +6,7 @@ A scrape names groups of metrics as for node_exporter: ``collect[]`` and ``exclu
 from __future__ import annotations
 
 import gzip
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -16,13 +17,13 @@ from urllib.parse import parse_qsl
 
 from prometheus_client import PROCESS_COLLECTOR, CollectorRegistry, ProcessCollector
 from prometheus_client import Metric as Family
+from prometheus_client.exposition import choose_encoder, gzip_accepted
 from prometheus_client.registry import Collector
 
 from commwatch_exporters.catalogue import SECTIONS
 from commwatch_exporters.catalogue.metric import SUFFIXES
 from commwatch_exporters.http_server import Request, Response
-from commwatch_exporters.negotiation import Format, accepts_gzip, choose_format
-from commwatch_exporters.node_collector import NodeCollector
+from commwatch_exporters.node_collector import Format, NodeCollector
 from commwatch_exporters.snapshot import Snapshot
 
 Families: TypeAlias = Iterator[Family]
@@ -42,6 +43,21 @@ GROUPS: Mapping[str, frozenset[str]] = {
 _MOST_FIELDS = 64
 _GZIP = ("Content-Encoding", "gzip")
 _GZIP_LEVEL = 1  # 3 times faster than level 6 on a page, for a seventh more bytes
+_GZIP_REFUSED = re.compile(r"\bgzip\s*;\s*q=0(\.0*)?\s*(,|$)", re.IGNORECASE)
+
+
+def choose_format(accept: str) -> Format:
+    """OpenMetrics where the client names it, else text; never a version or an escaping that we do not write."""
+    try:
+        _, content_type = choose_encoder(accept)
+    except TypeError:  # a version that is no number
+        return Format.TEXT
+    return Format.OPENMETRICS if content_type.startswith("application/openmetrics-text") else Format.TEXT
+
+
+def accepts_gzip(accept_encoding: str) -> bool:
+    """Whether the client takes gzip; the library does not know that it may refuse it with ``q=0``."""
+    return gzip_accepted(accept_encoding) and not _GZIP_REFUSED.search(accept_encoding)
 
 
 class SelectionError(ValueError):
@@ -77,7 +93,6 @@ class MetricsPage:
 
     Args:
         own: The program's own metrics, beside ``process_*``; the node's part leaves these families out.
-        monotonic: Seconds of a clock that never steps.
     """
 
     def __init__(
@@ -157,13 +172,7 @@ class MetricsPage:
 
 
 class Body:
-    """A body, plain or compressed; it is compressed once.
-
-    Args:
-        plain: As it was made.
-        content_type: With the version.
-        varies_by: Headers of a request by which the answer differs.
-    """
+    """A body, plain or compressed; it is compressed once."""
 
     def __init__(self, plain: bytes, content_type: str, varies_by: str = "Accept-Encoding") -> None:
         self._plain = plain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -9,14 +10,30 @@ from functools import cache
 from typing import cast
 
 from prometheus_client import Metric as Family
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from commwatch_exporters.catalogue import CATALOGUE, Metric
 from commwatch_exporters.catalogue.metric import SUFFIXES
-from commwatch_exporters.negotiation import Format
 from commwatch_exporters.snapshot import Series, Snapshot, Value
 
 _log = logging.getLogger("commwatch.web")
+
+
+class Format(enum.Enum):
+    """A format of the page, as prometheus_client writes it."""
+
+    TEXT = choose_encoder("")
+    OPENMETRICS = choose_encoder("application/openmetrics-text")
+
+    @property
+    def content_type(self) -> str:
+        """With the version."""
+        return self.value[1]
+
+    def encode(self, families: Collector) -> bytes:
+        """The page of some families."""
+        return self.value[0](families)
 
 
 class NodeCollector(Collector):

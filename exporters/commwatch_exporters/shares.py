@@ -28,14 +28,8 @@ _Result = TypeVar("_Result")
 
 
 def client_of(peer: object) -> str:
-    """The client behind the address of a socket's peer.
-
-    Args:
-        peer: As ``socket.getpeername`` gives it.
-
-    Returns:
-        The address for IPv4, also where it is mapped into IPv6; the /64 for IPv6; empty for anything else.
-    """
+    """The client behind what ``socket.getpeername`` gives: the address for IPv4, also where it is mapped into IPv6; the
+    /64 for IPv6; empty for anything else."""
     if not isinstance(peer, tuple):
         return ""
     host = str(peer[0]).partition("%")[0]
@@ -159,8 +153,7 @@ class Turns(Generic[_Share, _Result]):
 class Places:
     """Who holds connections, and who loses one where there is no place left: the client that holds most.
 
-    Args:
-        turns: Which clients were answered what earns a place.
+    Whose turns have succeeded was answered what earns a place.
     """
 
     def __init__(self, turns: Turns[str, None]) -> None:

@@ -38,7 +38,7 @@ def _prefix(series: Series) -> str:
 class Layout:
     """The series of a block, with the text before each value prepared; made once and used for every block alike."""
 
-    __slots__ = ("counters", "families", "family_at", "index", "prefixes", "series", "slices", "wraps")
+    __slots__ = ("counters", "families", "index", "prefixes", "series", "wraps")
 
     def __init__(self, series: Iterable[Series]) -> None:
         self.series: tuple[Series, ...] = tuple(series)
@@ -47,16 +47,12 @@ class Layout:
         self.index = {one: position for position, one in enumerate(self.series)}
         if len(self.index) != len(self.series):
             raise ValueError("a layout names one series twice")
-        self.family_at = tuple([family_of(name).name for name, _ in self.series])
         families: dict[str, list[int]] = {}
-        for position, family in enumerate(self.family_at):
-            families.setdefault(family, []).append(position)
+        for position, (name, _) in enumerate(self.series):
+            families.setdefault(family_of(name).name, []).append(position)
         self.families = {name: tuple(positions) for name, positions in families.items()}
-        self.slices = {name: slice(positions[0], positions[-1] + 1) for name, positions in families.items()}
-        """For each family the shortest stretch of the block that holds it; series of other families may lie in
-        between."""
         self.counters = tuple(
-            [position for position, family in enumerate(self.family_at) if CATALOGUE[family].type == "counter"]
+            [position for position, (name, _) in enumerate(self.series) if family_of(name).type == "counter"]
         )
         self.wraps = any(CATALOGUE[name].wraps_at is not None for name in families)
         """Whether one of them wraps."""
@@ -65,7 +61,7 @@ class Layout:
 class Block:
     """The values of one layout, all taken at one time; immutable once part of a snapshot."""
 
-    __slots__ = ("layout", "time", "values")
+    __slots__ = ("expires", "layout", "time", "values")
 
     def __init__(self, layout: Layout, values: Sequence[Value], time: float) -> None:
         if len(values) != len(layout.series):
@@ -74,6 +70,8 @@ class Block:
         self.values = values
         self.time = time
         """Monotonic seconds at which the values were taken."""
+        self.expires = float("inf")
+        """Monotonic seconds until which they count as current, as the store sets it."""
 
     def get(self, metric: str, *labels: str) -> Value:
         """The value of one series; None where it was not read or is not of this block."""

@@ -120,7 +120,8 @@ def _take_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise TlsError("key", "does not belong to the certificate; give the pair that was made together") from error
-        raise TlsError("cert", f"certificate or key cannot be used: {_reason(error)}") from error
+        reason = (error.reason or "not known").lower().replace("_", " ")
+        raise TlsError("cert", f"certificate or key cannot be used: {reason}") from error
 
 
 def _take_client_ca(context: ssl.SSLContext, client_ca: bytes) -> None:
@@ -141,10 +142,6 @@ def _no_password() -> str:
     raise _EncryptedKeyError
 
 
-def _reason(error: ssl.SSLError) -> str:
-    return (error.reason or "not known").lower().replace("_", " ")
-
-
 @contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
     """A path under which OpenSSL finds some bytes, which never reach a disk."""
@@ -155,13 +152,10 @@ def _as_file(content: bytes) -> Iterator[str]:
 
 
 class TlsEntry:
-    """Puts TLS upon the sockets of new clients.
+    """Puts TLS upon the sockets of new clients; see ``make_context``.
 
     Args:
         allowed_names: Alternative names of client certificates that may come in; empty: any that we trust.
-
-    Raises:
-        TlsError: as in ``make_context``.
     """
 
     def __init__(self, settings: TlsSettings, allowed_names: frozenset[str] = frozenset()) -> None:

@@ -22,7 +22,6 @@ class Endpoint(HttpServer):
         unready: Why the daemon is not ready, one line for each reason; nothing once it is.
         pages: Functions that make the HTML, by path.
         documents: Functions that make the JSON, by path.
-        monotonic: Seconds of a clock that is never set, for results that are made once a second at most.
     """
 
     def __init__(
@@ -59,12 +58,7 @@ def _healthz(_: Request) -> Response:
 
 
 class SharedAnswer:
-    """The handler of a path whose answer costs something.
-
-    Args:
-        make: Makes the body; what it raises is the answer of who asked.
-        monotonic: Seconds of a clock that never steps.
-    """
+    """The handler of a path whose answer costs something; what ``make`` raises is the answer of who asked."""
 
     def __init__(
         self, make: Callable[[], bytes], content_type: str, monotonic: Callable[[], float] = time.monotonic

@@ -23,8 +23,8 @@ def process(procfs: Path, pid: int, ticks: int, pages: int) -> None:
     """A process of a recorded tree that has used so many clock ticks and pages."""
     folder = procfs / str(pid)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "stat").write_text(f"{pid} (a name) S {' '.join(['0'] * 10)} {ticks} {ticks} 0 0\n")
-    (folder / "statm").write_text(f"9999 {pages} 0 0 0 0 0\n")
+    (procfs / "stat").write_text("btime 1\n")
+    (folder / "stat").write_text(f"{pid} (a name) S {'0 ' * 10}{ticks} {ticks} {'0 ' * 8}{pages}\n")
 
 
 def test_the_first_block_says_what_this_daemon_is() -> None:
@@ -123,3 +123,16 @@ def test_processes_of_one_name_are_summed(
 
     assert value(instruments, "process_cpu_seconds_total", "nvml") == cpu_seconds
     assert value(instruments, "process_resident_memory_bytes", "nvml") == (None if pages is None else pages * page)
+
+
+def test_this_process_is_measured() -> None:
+    """The real /proc gives plausible figures of ourselves."""
+    instruments = Instruments()
+    instruments.measure_processes(Path("/proc"), [("daemon", [os.getpid()])])
+
+    seconds, held = (
+        value(instruments, name, "daemon") for name in ("process_cpu_seconds_total", "process_resident_memory_bytes")
+    )
+    assert seconds
+    assert held is not None
+    assert 2**20 < held < 2**34

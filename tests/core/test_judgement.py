@@ -15,6 +15,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from commwatch.config.settings import Config, Inventory, Paths, Simulation
+from commwatch.findings.codes import EVENTS, WATCHED
+from commwatch.findings.history import CounterHistory
+from commwatch.findings.register import Register
 from commwatch.node.hardware_events import HardwareEvents
 from commwatch.node.store import Store
 from commwatch.service.judge import Judge
@@ -43,6 +46,11 @@ LOOKS = (660.2, 662.0, 664.0, 667.0, 676.0)
 """When the node is read and looked at; the daemon is killed after each of them, and before the first."""
 END = 720.0
 FIRST = 645.0
+
+
+def history_of(kept: Judgement) -> CounterHistory:
+    """As a daemon makes it."""
+    return CounterHistory(WATCHED, EVENTS, kept.history)
 
 
 @contextmanager
@@ -179,7 +187,9 @@ def opened(daemon: SimulatedDaemon, folder: Path, record: Judgement) -> set[tupl
     indexes = {labels[1]: labels[0] for metric, labels in known.layout.series if metric.startswith("commwatch_gpu_xid")}
     events.know(indexes, (), list(record.events.sxids))
     store.show("hardware_events", "", events.readings(0.0), 0.0)
-    judge = Judge(shipped(), kept.history, kept.register, store, daemon.instruments, daemon.engine.collection)
+    judge = Judge(
+        shipped(), history_of(kept), Register(kept.register), store, daemon.instruments, daemon.engine.collection
+    )
     for seconds in (10.0, 30.0):
         judge.evaluate(store.snapshot(), BOOTED_AT + daemon.time + seconds)
     return {one.key for one in judge.findings if one.severity == "critical"}
@@ -249,7 +259,7 @@ def test_a_record_that_disagrees_with_itself_is_set_aside(aged: SimulatedDaemon,
         kept = restore(state, record.boot, BOOTED_AT)
 
     assert [one["log_level"] for one in logs] == ["warning"]
-    assert (kept.events.xids, kept.history.state.counters, kept.register.open_incidents()) == ({}, [], [])
+    assert (kept.events.xids, kept.history.counters, kept.register.incidents) == ({}, [], [])
     assert len(list(tmp_path.glob("*damaged*"))) == 1
 
 
@@ -261,7 +271,7 @@ def test_the_files_of_an_earlier_version_are_taken_over_once(aged: SimulatedDaem
         state.save(name, part)
     kept = restore(state, record.boot, BOOTED_AT)
 
-    assert (kept.events, kept.register.state) == (record.events, record.register)
+    assert (kept.events, kept.register) == (record.events, record.register)
     assert len(list(tmp_path.iterdir())) == len(EARLIER)
     state.save(STATE_NAME, record)
     restore(state, record.boot, BOOTED_AT)
@@ -279,7 +289,7 @@ def test_files_of_an_earlier_version_that_disagree_open_nothing(aged: SimulatedD
         kept = restore(state, record.boot, BOOTED_AT)
 
     assert kept.events.xids[device] == totals
-    assert (kept.history.state.counters, kept.register.open_incidents()) == ([], [])
+    assert (kept.history.counters, kept.register.incidents) == ([], [])
     assert [one["log_level"] for one in logs] == ["warning"]
 
 
@@ -292,11 +302,11 @@ def test_a_counter_that_stood_still_is_known_for_a_while(
     """Within a boot, and not for longer than a rule looks back: what it shows then may have come at any time."""
     metric, labels = "commwatch_pcie_fatal_errors_total", ("0", "0000:17:00.0")
     state = StateDirectory(tmp_path)
-    history = restore(state, "boot", 1000.0).history
+    history = history_of(restore(state, "boot", 1000.0))
     history.take(metric, labels, 0.0, 1000.0)
     history.saw([metric], 1000.0)
     state.save(STATE_NAME, Judgement(boot="boot", history=history.state))
-    again = restore(state, boot, 1000.0 + seconds).history
+    again = history_of(restore(state, boot, 1000.0 + seconds))
     again.take(metric, labels, 1.0, 1000.0 + seconds, again.unseen_since(metric, 1000.0 + seconds))
 
     assert again.increase(metric, labels, 1000.0 + seconds, 3600.0) == is_known

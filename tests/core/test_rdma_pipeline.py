@@ -267,10 +267,10 @@ def test_a_class_that_cannot_be_listed_is_no_node_without_rdma(
 
 def test_what_must_not_be_lost_is_told_from_what_goes_on(node: Node) -> None:
     """A port that is seen first, expected or dropped is to be saved at once; while it stays as it is, nothing is."""
-    changed, version = [], node.engine.pipeline.version
+    changed, version = [], node.engine.version
     for state in (4, 4, 4, 4, 1, 1, 4):
         node.run(state)
-        changed.append(node.engine.pipeline.version != version)
-        version = node.engine.pipeline.version
+        changed.append(node.engine.version != version)
+        version = node.engine.version
 
     assert changed == [True, False, True, False, True, False, False]

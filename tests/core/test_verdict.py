@@ -20,7 +20,7 @@ from commwatch.findings.rules.rule_set import Evaluate, Rule, RuleSet
 from commwatch.node.run import Collected
 from commwatch.readings import Absence, SourceUnavailable
 from commwatch.service import judge
-from commwatch.service.judge import NAMED_MAX, About, Readings
+from commwatch.service.judge import NAMED_MAX, Readings
 from commwatch.service.judgement import STATE_NAME, Judgement
 from commwatch.workers.sources import SOURCES
 from commwatch_exporters.node.model import NvLink
@@ -136,7 +136,7 @@ def test_a_gpu_that_does_not_answer_is_unknown_until_it_is_critical(node: Node) 
 
 def answer_of(node: Node) -> tuple[str, str]:
     """Word and line of the verdict now."""
-    about: About = {"version": "1", "time": node.clock.time(), "simulated": None, "maintenance": None}
+    about = {"version": "1", "time": node.clock.time(), "simulated": None, "maintenance": None}
     verdict = node.verdict.document(about).verdict
     assert verdict is not None
     return verdict.word, verdict.line

@@ -16,7 +16,7 @@ from commwatch.config.metric_profile import unexported
 from commwatch.config.settings import Metrics
 from commwatch_exporters.catalogue import CATALOGUE, OPT_IN, SECTIONS
 from commwatch_exporters.metrics_page import MetricsPage
-from commwatch_exporters.negotiation import Format
+from commwatch_exporters.node_collector import Format
 from commwatch_exporters.snapshot import Snapshot
 from commwatch_rehearsal.simulation.presets import PRESETS
 from support.pages import asked, families_of, first_gpu_lines, page_of, samples

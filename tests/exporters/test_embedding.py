@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from commwatch_exporters.catalogue import CATALOGUE
-from commwatch_exporters.negotiation import Format
+from commwatch_exporters.node_collector import Format
 from commwatch_rehearsal.simulation.node import SimulatedNode
 from support.pages import families_of
 

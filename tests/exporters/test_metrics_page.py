@@ -16,8 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollecto
 from commwatch_exporters import node_collector
 from commwatch_exporters.catalogue import CATALOGUE, family_of
 from commwatch_exporters.metrics_page import OWN_SECONDS, MetricsPage
-from commwatch_exporters.negotiation import Format
-from commwatch_exporters.node_collector import NodeCollector
+from commwatch_exporters.node_collector import Format, NodeCollector
 from commwatch_exporters.snapshot import Block, Series, Snapshot, Value
 from support.pages import asked, block_of, families_of, histogram_values, page_of, snapshot_of, whole_catalogue
 from support.passes import in_one_pass

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commwatch_exporters.negotiation import Format, accepts_gzip, choose_format
+from commwatch_exporters.metrics_page import accepts_gzip, choose_format
+from commwatch_exporters.node_collector import Format
 from support.passes import in_one_pass
 
 TEXT, OPENMETRICS = Format.TEXT, Format.OPENMETRICS

@@ -13,7 +13,7 @@ pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="pip instal
 
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.metrics_page import MetricsPage
-from commwatch_exporters.negotiation import Format
+from commwatch_exporters.node_collector import Format
 from commwatch_exporters.otlp import UNITS, OtlpClient
 from commwatch_exporters.snapshot import Series, Snapshot, Value
 from support.otlp import Receiver, attributes, points, receiving

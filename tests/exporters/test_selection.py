@@ -7,7 +7,7 @@ from pathlib import Path
 
 from commwatch_exporters.catalogue import SECTIONS
 from commwatch_exporters.metrics_page import MetricsPage
-from commwatch_exporters.negotiation import Format
+from commwatch_exporters.node_collector import Format
 from commwatch_exporters.web import Endpoint
 from support.http import Answer, ask, serving
 from support.pages import asked, families_of, snapshot_of, whole_catalogue

@@ -12,7 +12,7 @@ from commwatch.views.node_page.page import NodePage
 from commwatch.views.node_page.records import Status
 from commwatch_exporters.http_server import Request
 from commwatch_exporters.metrics_page import MetricsPage
-from commwatch_exporters.negotiation import Format
+from commwatch_exporters.node_collector import Format
 from commwatch_exporters.snapshot import Snapshot
 from commwatch_exporters.web import Endpoint
 from support.http import Answer, ask, serving

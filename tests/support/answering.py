@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
-from commwatch.state.control import ControlServer, Handler
-
-Answer: TypeAlias = Callable[[], dict[str, Any] | msgspec.Struct]
+from commwatch.state.control import ControlServer, Question
 
 
 @contextmanager
 def answering(
-    state: Path, questions: Mapping[str, Answer], acts: Mapping[str, Answer] | None = None
+    state: Path, questions: Mapping[str, Question], acts: Mapping[str, Question] | None = None
 ) -> Iterator[list[str]]:
     """Answer what commands ask with the state directory.
 
@@ -31,16 +30,17 @@ def answering(
     """
     asked: list[str] = []
 
-    def handler(name: str, answer: Answer) -> Handler:
-        async def handle() -> dict[str, Any] | msgspec.Struct:
-            asked.append(name)
-            return answer()
+    def give(name: str, answer: Question) -> dict[str, Any] | msgspec.Struct:
+        asked.append(name)
+        return answer()
 
-        return handle
+    async def act(name: str, answer: Question) -> dict[str, Any] | msgspec.Struct:
+        return give(name, answer)
 
     state.mkdir(exist_ok=True)
-    of_all = [{name: handler(name, answer) for name, answer in some.items()} for some in (questions, acts or {})]
-    server, loop = ControlServer(state, of_all[0], acts=of_all[1]), asyncio.new_event_loop()
+    given = {name: partial(give, name, answer) for name, answer in questions.items()}
+    acted = {name: partial(act, name, answer) for name, answer in (acts or {}).items()}
+    server, loop = ControlServer(state, given, acts=acted), asyncio.new_event_loop()
     loop.run_until_complete(server.listen())
     thread = threading.Thread(target=loop.run_forever, name="answers of a daemon")
     thread.start()

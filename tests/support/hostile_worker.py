@@ -55,7 +55,9 @@ class Hostile:
         ours, self.socket = socket.socketpair()
         self.socket.setblocking(False)
         self.process = subprocess.Popen(["cat"], stdin=subprocess.PIPE)  # noqa: ASYNC220 - no other clients here
-        self.worker = Worker(self.process, self.mark, self, self._settings, self._starvation)
+        self.worker = Worker(
+            self.process, self.mark, self._settings, self.taken.append, self.starving.append, self._starvation
+        )
         await self.worker.connect(ours)
         self.worker.send(WorkerPlan("", ()))
         self.worker.order(Order("run", 1.0, now=True))
@@ -65,14 +67,6 @@ class Hostile:
         self.socket.close()
         self.process.communicate()
         await asyncio.sleep(0)
-
-    def take(self, collected: Collected) -> None:
-        """See ``Owner``."""
-        self.taken.append(collected)
-
-    def starved(self, collector: str) -> None:
-        """See ``Owner``."""
-        self.starving.append(collector)
 
     async def say(self, message: bytes) -> None:
         """Send bytes, for as long as anyone takes them."""

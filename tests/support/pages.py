@@ -13,8 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as _parse_te
 from commwatch_exporters.catalogue import CATALOGUE, family_of
 from commwatch_exporters.http_server import Request
 from commwatch_exporters.metrics_page import MetricsPage
-from commwatch_exporters.negotiation import Format
-from commwatch_exporters.node_collector import NodeCollector
+from commwatch_exporters.node_collector import Format, NodeCollector
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
 
 _OTHER_GPUS = re.compile(r'(gpu|peer)="[1-9]"')

@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from commwatch.workers.process_state import held_devices, parse_stat, process_state, process_use
+import pytest
+
+from commwatch.workers.process_state import held_devices, process_state, uninterruptible
 
 STAT = "4242 (a) (b c) D 1 4242 4242 0 -1 4194304 100 0 0 0 150 50 0 0 20 0 1 0 100 1000 200"
 
 
-def test_a_name_with_parentheses_does_not_shift_the_fields() -> None:
-    """State and CPU time are found behind the last closing parenthesis."""
-    parsed = parse_stat(STAT)
+@pytest.mark.parametrize(
+    ("stat", "state"),
+    [(STAT, "D"), (STAT.replace("D", "S"), "S"), ("", None), (None, None)],
+    ids=["name with parentheses", "sleeps", "empty", "gone"],
+)
+def test_the_state_is_behind_the_last_parenthesis(tmp_path: Path, stat: str | None, state: str | None) -> None:
+    """A process that is gone has none; a thread in state D makes it unreachable."""
+    task = tmp_path / "4242/task/4243"
+    task.mkdir(parents=True)
+    for folder in (tmp_path / "4242", task):
+        if stat is not None:
+            (folder / "stat").write_text(stat)
 
-    assert parsed is not None
-    assert parsed == ("D", 200 / os.sysconf("SC_CLK_TCK"))
-
-
-def test_nonsense_is_no_state() -> None:
-    """A text that is no stat line is not guessed at."""
-    assert parse_stat("") is None
-    assert parse_stat("1 (x) S 1 2") is None
-
-
-def test_a_process_that_is_gone_has_no_state_and_no_use(tmp_path: Path) -> None:
-    """Absence is None, not zero."""
-    assert process_state(tmp_path, 1) is None
-    assert process_use(tmp_path, 1) is None
-
-
-def test_use_of_this_process() -> None:
-    """The real /proc gives plausible figures of ourselves."""
-    use = process_use(Path("/proc"), os.getpid())
-
-    assert use is not None
-    assert use.cpu_seconds > 0
-    assert 2**20 < use.resident_bytes < 2**34
+    assert process_state(tmp_path, 4242) == state
+    assert uninterruptible(tmp_path, 4242) == (state == "D")
 
 
 def test_held_devices_are_found_by_their_path(tmp_path: Path) -> None:

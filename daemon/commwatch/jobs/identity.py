@@ -59,4 +59,4 @@ class JobIdentity(Tracker):
             return
         labels = listed.layout.series[0][1][:2]
         readings: dict[Series, Value] = {(_METRIC, (*labels, owner.scheduler, owner.job)): 1 for owner in owners}
-        self._store.show(GROUP, device, readings, listed.time, listed.time + self._lifetime)
+        self._store.show(GROUP, device, readings, listed.time, self._lifetime)

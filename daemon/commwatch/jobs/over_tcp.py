@@ -118,7 +118,7 @@ class OverTcp(Tracker):
         shown: dict[Series, Value] = {
             (_SECONDS, labels): now - self._since, (_RATE, labels): rates.transmit + rates.receive,
         }  # fmt: skip
-        self._store.show(GROUP, "", shown, now, now + outcome.collector.lifetime)
+        self._store.show(GROUP, "", shown, now, outcome.collector.lifetime)
 
     def _is_over_tcp(self, rates: _Rates) -> bool:
         both = rates.transmit + rates.receive

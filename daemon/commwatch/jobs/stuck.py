@@ -199,7 +199,7 @@ class StuckJobs(Tracker):
             if len(of_job) == len(devices):  # a GPU that does not answer has alerts of its own
                 shared = any(devices & others for one, others in jobs.items() if one is not job)
                 self._judge(job, of_job, shared, now, shown)
-        self._store.show(GROUP, "", shown, now, now + outcome.collector.lifetime)
+        self._store.show(GROUP, "", shown, now, outcome.collector.lifetime)
 
     def pause(self) -> None:
         """The driver is released: what comes after is another time."""

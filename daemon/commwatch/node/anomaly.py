@@ -12,7 +12,7 @@ from commwatch.node.rate import DIRECTIONS
 from commwatch.node.run import Collector, Outcome
 from commwatch.node.store import Store, number_of
 from commwatch.node.tracker import Tracker
-from commwatch_exporters.catalogue import CATALOGUE
+from commwatch_exporters.catalogue import CATALOGUE, family_of
 from commwatch_exporters.snapshot import Block, Layout, Series, Value
 from commwatch_exporters.state_words import COUNTER_ANOMALIES
 
@@ -115,7 +115,7 @@ class _Device:
         """Place and link of those that may be blank: a lane or a bin of a link is silent with its link."""
         for place in layout.counters:
             metric, labels = layout.series[place]
-            counter, limit = (device_of(labels), counter_of(metric)), CATALOGUE[layout.family_at[place]].saturates_at
+            counter, limit = (device_of(labels), counter_of(metric)), family_of(metric).saturates_at
             if limit is not None:
                 self._limits.append((place, limit, counter))
             if blanks:
@@ -219,8 +219,8 @@ class Anomalies(Tracker):
         shown: dict[Series, Value] = {
             (_ANOMALY, (collector.source, *counter)): code for counter, code in sorted(found.items())
         }
-        expires = block.time + LOOK_SECONDS + collector.lifetime
-        self._store.show(GROUP, f"{collector.name} {key}", shown, block.time, expires)
+        lifetime = LOOK_SECONDS + collector.lifetime
+        self._store.show(GROUP, f"{collector.name} {key}", shown, block.time, lifetime)
         device.known = found
 
     def _silent(self, device: str) -> frozenset[str]:

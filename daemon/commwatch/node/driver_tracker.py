@@ -100,7 +100,7 @@ class DriverWatch(Tracker):
         return None
 
     def _say(self, reason: str, flag: int, now: float) -> None:
-        self._store.show(GROUP, "", {("commwatch_driver_unusable", (reason,)): flag}, now, now + _SAID_FOR)
+        self._store.show(GROUP, "", {("commwatch_driver_unusable", (reason,)): flag}, now, _SAID_FOR)
 
 
 def _silence(outcome: Outcome) -> str:

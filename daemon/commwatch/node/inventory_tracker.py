@@ -130,7 +130,7 @@ class InventoryTracker(Tracker):
             log.info("learned what to expect", what=learned)
         self.version = self._inventory.learned
         self._store.show(GROUP, "", self._inventory.readings(self._faulty_strangers), now)
-        self._store.put(STATES, "", states, float("inf"))
+        self._store.put(STATES, "", states)
 
     def _show_known_ends(self, outcome: Outcome) -> None:
         """Show the far ends of links that are down, which neither the driver nor a reader that has started since then
@@ -139,8 +139,8 @@ class InventoryTracker(Tracker):
         for device, block in outcome.collected.blocks.items():
             series = [_with_end(one, known) for one in block.layout.series]
             if series != list(block.layout.series):
-                expires = block.time + outcome.collector.lifetime
-                self._store.put(IDENTITY, device, Block(Layout(series), block.values, block.time), expires)
+                known_ends = Block(Layout(series), block.values, block.time)
+                self._store.put(IDENTITY, device, known_ends, outcome.collector.lifetime)
 
     def _seen(self) -> Observation:
         groups = {name: self._store.group(name) for name in _OBSERVED}

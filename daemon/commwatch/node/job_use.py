@@ -155,7 +155,7 @@ class JobUse(Tracker):
                 metrics += [f"gpu_job_{kind}use_ratio" for kind in _KINDS]
                 values += course.means()
             block = Block(Layout((f"commwatch_{metric}", labels[device]) for metric in metrics), values, outcome.time)
-            self._store.put(GROUP, device, block, outcome.time + 2 * SLICE_SECONDS + outcome.collector.lifetime)
+            self._store.put(GROUP, device, block, 2 * SLICE_SECONDS + outcome.collector.lifetime)
 
     def _job(self, processes: frozenset[int]) -> int:
         """The identity of a job; 0 if processes of several share the GPU, or may."""

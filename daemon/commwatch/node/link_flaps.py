@@ -220,17 +220,10 @@ class LinkFlaps(Tracker):
                 self._ports[device].reset()
 
     def _take_nvlinks(self, device: str, block: Block, max_gap_seconds: float) -> None:
-        states = block.layout.slices.get(_STATE)
-        if states is None:
+        if _STATE not in block.layout.families:
             return
         previous, self._gpus[device] = self._gpus.get(device), block
         if previous is not None:
-            if (
-                previous.layout is block.layout
-                and previous.values[states] == block.values[states]
-                and self._store.get(NVLINK_TOTALS, device) is not None
-            ):
-                return  # as a rule nothing has changed
             for labels, state in previous.samples(_STATE):
                 self._was_up[labels] = previous.time, state in NVLINK_UP
         for labels, state in block.samples(_STATE):
@@ -253,7 +246,7 @@ class LinkFlaps(Tracker):
             ("commwatch_rdma_port_flaps_total", labels): port.flaps,
             ("commwatch_rdma_port_down_seconds_total", labels): round(port.down_seconds, 3),
         }
-        self._store.show(PORT_TOTALS, device, totals, block.time, block.time + outcome.collector.lifetime)
+        self._store.show(PORT_TOTALS, device, totals, block.time, outcome.collector.lifetime)
 
     def _take_counter(self, collector: str, device: str, block: Block) -> None:
         counter, metric = _COUNTERS[collector]

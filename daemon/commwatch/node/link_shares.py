@@ -55,8 +55,7 @@ class LinkShares(Tracker):
             elif block.time - start.time >= SHARE_SECONDS and block.layout.series:
                 self._starts[device] = block
                 shown = self._compared(device, start, block)
-                expires = block.time + SHARE_SECONDS + outcome.collector.lifetime
-                self._store.show(GROUP, device, shown, block.time, expires)
+                self._store.show(GROUP, device, shown, block.time, SHARE_SECONDS + outcome.collector.lifetime)
 
     def on_tick(self, now: float) -> None:
         """Drop the shares of GPUs whose links are not read."""

@@ -107,7 +107,7 @@ class LinksDown(Tracker):
                 switch = ends.switches.get(one) or (alike.get(one[1]) if not far_gpu else None)
                 for device in filter(None, (one[0], switch, far_gpu)):
                     down["commwatch_nvlink_end_down", (device,)] = 1
-        self._store.show(GROUP, "", down, outcome.time, outcome.time + outcome.collector.lifetime)
+        self._store.show(GROUP, "", down, outcome.time, outcome.collector.lifetime)
 
     def _gone_down_lately(self, now: float) -> Mapping[Link, Sequence[float]]:
         """When links whose last fall is recent went down within the hour, monotonic seconds in order."""
@@ -187,7 +187,4 @@ def _labels(fault: DownLinks, gpus: Mapping[str, str]) -> tuple[str, str, str, s
 
 def _states(block: Block, *, all_of_them: bool) -> list[tuple[tuple[str, ...], int | float]]:
     """Labels and state of the links that carry no traffic, or of all; nothing of those that were not read."""
-    states = block.layout.slices.get(_STATE)
-    if states is None or (not all_of_them and NVLINK_UP.issuperset(block.values[states])):
-        return []  # as a rule all are up
     return [(labels, state) for labels, state in block.samples(_STATE) if all_of_them or state not in NVLINK_UP]

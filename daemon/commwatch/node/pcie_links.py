@@ -167,7 +167,7 @@ class PcieLinks(Tracker):
             watch.take_load(collector.name, block.time, loaded=is_loaded(*evidence, performance_state=state))
         if (link := self._store.get(_LINKS, device)) is not None:
             shown = watch.readings(labels, block.time)
-            self._store.show(GPU_LINKS, device, shown, block.time, link.time + self._lifetime)
+            self._store.show(GPU_LINKS, device, shown, block.time, link.time - block.time + self._lifetime)
             self._report(shown)
 
     def _of_link(self, device: str, block: Block) -> tuple[bool | None, bool | None]:
@@ -189,7 +189,7 @@ class PcieLinks(Tracker):
         time = max((block.time for block in blocks.values()), default=0.0)
         loaded = {labels[1] for labels, watch in self._links.items() if watch.is_under_load(time)}
         shown = self._tree.degraded(blocks, loaded)
-        self._store.show(DEVICE_LINKS, "", shown, time, time + collector.lifetime)
+        self._store.show(DEVICE_LINKS, "", shown, time, collector.lifetime)
         self._report(shown)
 
     def _report(self, verdicts: dict[Series, Value]) -> None:

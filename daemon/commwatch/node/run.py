@@ -52,9 +52,7 @@ class Collected:
         """The devices, without those of which all that was asked failed."""
         failed = {one.device for one in self.absences}
         return frozenset(
-            name
-            for name, block in self.blocks.items()
-            if name not in failed or any(value is not None for value in block.values)
+            [name for name, one in self.blocks.items() if name not in failed or any(v is not None for v in one.values)]
         )
 
     @property

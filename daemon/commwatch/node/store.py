@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
-from typing import NamedTuple
 
 from commwatch_exporters.snapshot import Block, Layout, Series, Snapshot, Value
-
-
-class _Kept(NamedTuple):
-    block: Block
-    expires: float
-    """Monotonic time."""
 
 
 class Store:
@@ -39,7 +32,7 @@ class Store:
         they would be."""
         self._hidden = hidden
         self._unexported = unexported
-        self._blocks: dict[str, dict[str, _Kept]] = {}
+        self._blocks: dict[str, dict[str, Block]] = {}
         self._snapshot: Snapshot | None = None
         """Of what is current; None after a change."""
 
@@ -67,20 +60,26 @@ class Store:
         """The groups that have held a metric, or were declared to; empty: this node never had it."""
         return self._holders.get(metric, frozenset())
 
-    def put(self, group: str, device: str, block: Block, expires: float) -> None:
-        """Keep a block until a monotonic time."""
+    def put(self, group: str, device: str, block: Block, lifetime: float = float("inf")) -> None:
+        """Keep a block for some seconds from its time on."""
+        self.put_run(group, {device: block}, lifetime)
+
+    def put_run(self, group: str, blocks: Mapping[str, Block], lifetime: float) -> None:
+        """Keep blocks, by device, each for some seconds from its time on."""
         devices = self._blocks.setdefault(group, {})
-        earlier = None if (kept := devices.get(device)) is None else kept.block.layout
-        if earlier is not None and block.layout.series == earlier.series:
-            block.layout = earlier  # for another one the whole page would be laid out again
-        else:
-            for metric in block.layout.families:
-                self._holders.setdefault(metric, set()).add(group)
-        devices[device] = _Kept(block, expires)
-        self._snapshot = None
+        for device, block in blocks.items():
+            earlier = devices.get(device)
+            if earlier is not None and block.layout.series == earlier.layout.series:
+                block.layout = earlier.layout  # for another one the whole page would be laid out again
+            else:
+                for metric in block.layout.families:
+                    self._holders.setdefault(metric, set()).add(group)
+            block.expires = block.time + lifetime
+            devices[device] = block
+            self._snapshot = None
 
     def show(
-        self, group: str, device: str, readings: Mapping[Series, Value], time: float, expires: float = float("inf")
+        self, group: str, device: str, readings: Mapping[Series, Value], time: float, lifetime: float = float("inf")
     ) -> None:
         """Keep what was worked out as a block; without any reading there is none.
 
@@ -88,7 +87,7 @@ class Store:
             device: what the readings are of, by any name; empty where the group has one block.
             readings: while their series are those of the block before, it has the layout of that.
             time: monotonic seconds at which they were so.
-            expires: as for ``put``.
+            lifetime: as for ``put``.
         """
         if not readings:
             self.drop(group, device)
@@ -96,7 +95,7 @@ class Store:
         earlier = self.get(group, device)
         is_alike = earlier is not None and earlier.layout.series == tuple(readings)
         layout = earlier.layout if earlier is not None and is_alike else Layout(readings)
-        self.put(group, device, Block(layout, list(readings.values()), time), expires)
+        self.put(group, device, Block(layout, list(readings.values()), time), lifetime)
 
     def drop(self, group: str, device: str) -> None:
         """Forget one block: its device failed or went away."""
@@ -115,30 +114,29 @@ class Store:
     def expire(self, now: float) -> None:
         """Forget what has grown too old to count as current."""
         for group, devices in self._blocks.items():
-            for device in [device for device, kept in devices.items() if kept.expires < now]:
+            for device in [device for device, block in devices.items() if block.expires < now]:
                 self.drop(group, device)
 
     def group(self, group: str) -> dict[str, Block]:
-        return {device: kept.block for device, kept in self._blocks.get(group, {}).items()}
+        return dict(self._blocks.get(group, {}))
 
     def devices(self, group: str) -> Set[str]:
         """The devices of which a group has current blocks, as a view: for use before the next change."""
         return self._blocks.get(group, {}).keys()
 
     def get(self, group: str, device: str) -> Block | None:
-        kept = self._blocks.get(group, {}).get(device)
-        return None if kept is None else kept.block
+        return self._blocks.get(group, {}).get(device)
 
     def blocks(self) -> Iterator[tuple[str, Block]]:
         for group, devices in self._blocks.items():
-            for kept in devices.values():
-                yield group, kept.block
+            for block in devices.values():
+                yield group, block
 
     def snapshot(self) -> Snapshot:
         """All current blocks; the same object as before while nothing has changed."""
         if self._snapshot is None:
             # In the order of the page.
-            blocks = [devices[device].block for devices in self._blocks.values() for device in sorted(devices)]
+            blocks = [devices[device] for devices in self._blocks.values() for device in sorted(devices)]
             self._snapshot = Snapshot(blocks, self._hidden, self._unexported)
         return self._snapshot
 

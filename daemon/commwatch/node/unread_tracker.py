@@ -47,7 +47,7 @@ class UnreadDevices(Tracker):
         self._needs_release[collector.name] = collector.needs_release
         named = sorted({(collector.name, self._place_of(device), reason) for device, reason in found})
         failing: dict[Series, Value] = {(_FAILING, labels): 1 for labels in islice(named, _MOST)}
-        self._store.show(GROUP, collector.name, failing, outcome.time, outcome.time + collector.lifetime)
+        self._store.show(GROUP, collector.name, failing, outcome.time, collector.lifetime)
 
     def on_tick(self, now: float) -> None:
         """Name the devices whose expected parts have no state and that no collector has named.

@@ -151,7 +151,7 @@ class Uses(Tracker):
             metric = f"commwatch_{family.name}_{direction}_utilization"
             shown[f"{metric}_ratio", device.labels] = ratio
             shown[f"{metric}_peak_ratio", device.labels] = peak.highest(block.time)
-        self._store.show(family.group, key, shown, block.time, block.time + lifetime)
+        self._store.show(family.group, key, shown, block.time, lifetime)
 
     def _expected(self, collector: str, key: str, block: Block) -> tuple[frozenset[int], float | None]:
         """The NVLinks that count, and the bytes per second that a device should reach in one direction."""

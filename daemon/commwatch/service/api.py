@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -22,10 +23,7 @@ from commwatch.findings.api_documents import (
 )
 from commwatch.probes.results.records import ProbeStatus
 from commwatch.service.engine import Engine
-from commwatch.service.judge import About
-from commwatch.state.control import Handler
-
-_Give = Callable[[], msgspec.Struct]
+from commwatch.state.control import Question
 
 
 class Answers:
@@ -37,20 +35,23 @@ class Answers:
 
     def pages(self) -> Mapping[str, Callable[[], bytes]]:
         """By path of the endpoint what gives its JSON."""
-        given: dict[str, _Give] = {
+        given: dict[str, Callable[[], msgspec.Struct]] = {
             "/api/v1/findings": self.findings, "/api/v1/probes": self.probes, "/api/v1/snapshot": self.snapshot,
         }  # fmt: skip
         pages = {path: partial(_encoded, give) for path, give in given.items()}
         index = msgspec.json.encode({"documents": list(given)})
         return {**pages, "/api/v1": lambda: index, "/api/v1/": lambda: index}
 
-    def operations(self) -> Mapping[str, Handler]:
+    def operations(self) -> Mapping[str, Question]:
         """By name of the operation of the control socket."""
-        given: dict[str, _Give] = {
-            "findings": self.findings, "jobs": self.jobs, "probes": self.probes, "score": self.score,
-            "settings": self.settings, "snapshot": self.snapshot,
+        return {
+            "inventory": self.inventory, "findings": self.findings, "jobs": self.jobs, "probes": self.probes,
+            "score": self.score, "settings": self.settings, "snapshot": self.snapshot,
         }  # fmt: skip
-        return {name: _handler(give) for name, give in given.items()}
+
+    def inventory(self) -> dict[str, Any]:
+        """The document of ``commwatch inventory``."""
+        return self.engine.inventory()
 
     def findings(self) -> FindingsDocument:
         """The open findings, with the verdict."""
@@ -86,7 +87,8 @@ class Answers:
         """All series."""
         return SnapshotDocument(**self._about(), metrics=metric_records(self.engine.whole_snapshot()))
 
-    def _about(self) -> About:
+    def _about(self) -> dict[str, Any]:
+        """The fields of ``About``."""
         preset = self.engine.config.simulation.preset
         return {
             "version": __version__,
@@ -96,24 +98,12 @@ class Answers:
         }
 
 
-def _encoded(give: _Give) -> bytes:
+def _encoded(give: Callable[[], msgspec.Struct]) -> bytes:
     return msgspec.json.encode(give())
 
 
-def _handler(give: _Give) -> Handler:
-    async def answer() -> msgspec.Struct:
-        return give()
-
-    return answer
-
-
 def probe_record(status: ProbeStatus, now: float) -> ProbeRecord:
-    """A probe as the document has it.
-
-    Args:
-        status: of that time.
-        now: seconds since 1970.
-    """
+    """A probe as the document has it, at seconds since 1970."""
     age, left = status.age_seconds, status.next_run_seconds
     return ProbeRecord(
         name=status.name,

@@ -58,10 +58,6 @@ class Presence:
         """Args:
         roots: where the node shows itself.
         procfs: where the driver of a real node does.
-        sources: their configuration.
-        inventory: knows what should be here.
-        bus: knows the GPUs on the PCI bus.
-        without_gpm: knows whether PCIe traffic must be sampled.
         """
         self._origin = Origin(Path(roots.sysfs), Path(roots.procfs), sources)
         self._is_simulated = isinstance(roots, SimulationPlan)
@@ -101,11 +97,6 @@ class Collection:
         presence: Presence,
         wraps: Wraps,
     ) -> None:
-        """Args:
-        readers: run the collectors, by name.
-        presence: knows which sources this node needs.
-        wraps: have the counters that wrap go on growing.
-        """
         self.collectors = {one.name: one for one in collectors}
         self._readers = readers
         self._stopped = False
@@ -194,12 +185,7 @@ class Collection:
             await reader.release()
 
     def _change(self, collector: Collector, absent: str | None) -> None:
-        """Bring the state of a collector up to date.
-
-        Args:
-            collector: one of these.
-            absent: why its source is not needed on this node; None where it is.
-        """
+        """Bring the state of a collector up to date, given why its source is not needed on this node."""
         earlier, collector.state = collector.state, self._state(collector, absent)
         if collector.state == earlier:
             return
@@ -244,39 +230,29 @@ class Collection:
             self._spread(collector, len(collected.devices_read - {""}))
         if collector.nothing is None:
             self._adapt(collector, collected.duration)
-            self._ask_again(collector, collected)
+            if collected.absences or collector.is_asked_again:
+                self._ask_again(collector, collected)
         self._follow(collector, collected)
         return Outcome(collector, collected, time.monotonic())
 
-    def lose(self, collector: str, absence: Absence) -> None:
-        """Drop everything about a device that does not answer; the next run reports it."""
-        self._drop_device(self.collectors[collector], absence)
-
     def _store_run(self, collector: Collector, collected: Collected) -> None:
-        lifetime = collector.lifetime
-        for device, block in collected.blocks.items():
-            self._store.put(collector.name, device, block, block.time + lifetime)
+        self._store.put_run(collector.name, collected.blocks, collector.lifetime)
         if collected.occupants is not None:
             self._store.occupants = collected.occupants
         if collected.absences:
             self._drop_failed(collector, collected)
-        elif not collected.is_part:
-            self._drop_missing(collector, collected)
+        elif not collected.is_part:  # only a complete run shows that a device has gone
+            self._store.retain(collector.name, collected.blocks.keys())
 
     def _drop_failed(self, collector: Collector, collected: Collected) -> None:
         for absence in collected.absences:
             if absence.device and absence.device not in collected.blocks:
-                self._drop_device(collector, absence)
+                self.drop_device(collector, absence)
         whole = [absence for absence in collected.absences if not absence.device]
         if whole and not collected.blocks:
             self._drop_all(collector, whole[0], source_gone=collected.unavailable is not None)
         elif not whole and not collected.is_cut_short:
-            self._drop_missing(collector, collected)
-
-    def _drop_missing(self, collector: Collector, collected: Collected) -> None:
-        """Only a complete run shows that a device has gone."""
-        for device in self._store.devices(collector.name) - collected.blocks.keys():
-            self._store.drop(collector.name, device)
+            self._store.retain(collector.name, collected.blocks.keys())
 
     def _drop_all(self, collector: Collector, absence: Absence, *, source_gone: bool) -> None:
         """Nothing was read: neither here nor, where worker or source are to blame, by their other collectors."""
@@ -289,7 +265,7 @@ class Collection:
         """Whether one reader runs both."""
         return SOURCES[other.source].reader is SOURCES[collector.source].reader
 
-    def _drop_device(self, collector: Collector, absence: Absence) -> None:
+    def drop_device(self, collector: Collector, absence: Absence) -> None:
         """A device that failed here is absent here; one that is gone, or does not answer, is absent everywhere."""
         for other in self.collectors.values():
             if other is collector or (self._is_beside(other, collector) and is_everywhere(absence)):
@@ -348,10 +324,9 @@ class Collection:
 
     def _adapt(self, collector: Collector, duration: float) -> None:
         """Run half as often what takes too long, and as often as before once it is quick again."""
-        slow = duration > SLOW_SHARE * collector.current_interval
-        quick = duration < SLOW_SHARE * collector.current_interval / 4
-        collector.slow_runs = collector.slow_runs + 1 if slow else 0
-        collector.quick_runs = collector.quick_runs + 1 if quick else 0
+        slow = SLOW_SHARE * collector.current_interval
+        collector.slow_runs = collector.slow_runs + 1 if duration > slow else 0
+        collector.quick_runs = collector.quick_runs + 1 if duration < slow / 4 else 0
         if collector.slow_runs >= SLOW_RUNS and collector.stretch < LONGEST_STRETCH:
             self._set_stretch(collector, collector.stretch * 2)
             log.warning("a collector is too slow for its interval and runs half as often", collector=collector.name,

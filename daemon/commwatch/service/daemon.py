@@ -122,11 +122,9 @@ class Daemon:
         try:
             self._handle_signals()
             if self.config.simulation.preset:
-                from commwatch.service.simulated import remove_start, remove_trees
+                from commwatch.service.simulated import remove_earlier
 
-                remove_trees(self._state)
-                if self._ends_after is not None:
-                    remove_start(self._state)
+                remove_earlier(self._state, with_start=self._ends_after is not None)
             prepared = self._prepare(self.config)
             spare_the_garbage_collector()
             self.engine = self._build(self.config, prepared)
@@ -134,7 +132,7 @@ class Daemon:
             await self._start_endpoint()
             control = ControlServer(
                 self._state.path,
-                {"inventory": self._control_inventory, **self._answers.operations()},
+                self._answers.operations(),
                 {OPERATION: self._control_cluster_report, CHECK_OPERATION: self._control_cluster_check},
                 {"maintenance": self._control_maintenance, "inventory-accept": self._control_accept},
             )
@@ -414,9 +412,6 @@ class Daemon:
             "released": self.engine.released(),
             "held": held,
         }
-
-    async def _control_inventory(self) -> dict[str, Any]:
-        return self.engine.inventory()
 
     async def _control_accept(self) -> dict[str, Any]:
         async with self._changing:  # an engine that is being replaced would take it with it

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from commwatch.config.settings import Config, Paths
 from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import Thresholds
 from commwatch.errors import CommwatchError
+from commwatch.findings.codes import EVENTS, WATCHED
+from commwatch.findings.history import CounterHistory
+from commwatch.findings.register import Register
 from commwatch.jobs.evidence import JobEvidence
 from commwatch.jobs.settings.plan import SOURCE as SETTINGS
 from commwatch.jobs.settings.plan import JobSettings
@@ -51,6 +55,7 @@ log = structlog.get_logger("commwatch.engine")
 
 FIRST_RUN_PATIENCE_SECONDS = 10.0
 """The daemon is ready after this time, even if some collectors have not answered."""
+_VERSION = attrgetter("version")
 
 
 class Engine(Keeper):
@@ -68,10 +73,6 @@ class Engine(Keeper):
         launch: Launch = start_python,
         kernel_log: int | None = None,
     ) -> None:
-        """Args:
-        starvation: measured at each beat.
-        kernel_log: see ``take_kernel_log``.
-        """
         self.config = config
         self._launch = launch
         self._kernel_log = kernel_log
@@ -91,8 +92,9 @@ class Engine(Keeper):
         self._readers = self._build_readers()
         collectors = self._build_collectors()
         kept = restore(state, boot_identity(self._roots.procfs), time.time())
+        history = CounterHistory(WATCHED, EVENTS, kept.history)
         self.pipeline = Pipeline(
-            config, thresholds, self._roots, state, kept, self.store, tuple(self._readers.values()),
+            config, thresholds, self._roots, state, kept, history, self.store, tuple(self._readers.values()),
             self.job_settings, collectors,
         )  # fmt: skip
         self.presence = Presence(
@@ -102,7 +104,9 @@ class Engine(Keeper):
         self.collection = Collection(
             collectors, self._readers, self.store, instruments, self.presence, self.pipeline.wraps
         )  # fmt: skip
-        self.verdict = Judge(thresholds, kept.history, kept.register, self.store, instruments, self.collection)
+        self.verdict = Judge(
+            thresholds, history, Register(kept.register), self.store, instruments, self.collection
+        )  # fmt: skip
         self.probing = Probing(
             config,
             thresholds,
@@ -187,7 +191,7 @@ class Engine(Keeper):
 
     def lose(self, collector: str, absence: Absence) -> None:
         """Drop everything about a device that does not answer; the next run reports it."""
-        self.collection.lose(collector, absence)
+        self.collection.drop_device(self.collection.collectors[collector], absence)
 
     def worker_restarted(self, worker: str, reason: str) -> None:
         self._instruments.worker_restarts.labels(worker, reason).inc()
@@ -335,7 +339,7 @@ class Engine(Keeper):
 
     def whole_snapshot(self) -> Snapshot:
         """All that is current of the node, with the metrics of the daemon itself."""
-        self.store.put("daemon", "", self._instruments.block(time.monotonic()), float("inf"))
+        self.store.put("daemon", "", self._instruments.block(time.monotonic()))
         return self.store.snapshot()
 
     def look(self) -> None:
@@ -378,7 +382,7 @@ class Engine(Keeper):
     @property
     def version(self) -> int:
         """Grows with each event that must not be lost."""
-        return self.pipeline.version + self.verdict.register.version
+        return sum(map(_VERSION, (*self.pipeline.trackers, self.pipeline.wraps, self.verdict.register)))
 
     def save_others(self) -> None:
         """Save what agrees with nothing else, where it has changed; called in a thread."""

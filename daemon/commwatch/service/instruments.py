@@ -6,22 +6,22 @@ import platform
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Info, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Gauge, Info, ProcessCollector, disable_created_metrics
 from prometheus_client import Metric as Family
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector as Registered
 
 from commwatch import __version__
 from commwatch.node.starvation import Starvation
-from commwatch.workers.process_state import process_use
 from commwatch_exporters.catalogue import CATALOGUE
 from commwatch_exporters.snapshot import Block, Layout
 
 if TYPE_CHECKING:
     from commwatch.service.collection import Collection
 
+_Instrument = TypeVar("_Instrument", Counter, Gauge, Info)
 _OF_COLLECTORS = (
     "collector_success", "collector_duration_seconds", "collector_interval_seconds",
     "collector_last_success_timestamp_seconds", "source_available", "source_unread",
@@ -45,23 +45,23 @@ class Instruments(Registered):
         self.collection: Collection | None = None
         """Of the configuration in force; None between two of them."""
         self.registry.register(self)
-        self.collector_errors = self._counter("collector_errors_total")
-        self.worker_restarts = self._counter("worker_restarts_total")
-        self.worker_stuck = self._gauge("worker_stuck")
-        self.config_reload_successful = self._gauge("config_last_reload_successful")
-        self.config_reload_time = self._gauge("config_last_reload_success_timestamp_seconds")
-        self.scheduler_missed = self._counter("scheduler_missed_runs_total")
-        self.clock_steps = self._counter("clock_steps_total")
-        self.starved = self._gauge("starved")
-        self.daemon_late = self._gauge("daemon_late_seconds")
-        self.stall = self._gauge("stall_ratio")
-        self.finding_rule_errors = self._counter("finding_rule_errors_total")
-        self.process_cpu = self._counter("process_cpu_seconds_total")
-        self.process_memory = self._gauge("process_resident_memory_bytes")
-        self.maintenance = self._gauge("maintenance")
-        self.simulated = self._gauge("simulated")
-        self.thresholds_info = self._info("thresholds_info")
-        self._info("build_info").labels(__version__, platform.python_version())
+        self.collector_errors = self._made(Counter, "collector_errors_total")
+        self.worker_restarts = self._made(Counter, "worker_restarts_total")
+        self.worker_stuck = self._made(Gauge, "worker_stuck")
+        self.config_reload_successful = self._made(Gauge, "config_last_reload_successful")
+        self.config_reload_time = self._made(Gauge, "config_last_reload_success_timestamp_seconds")
+        self.scheduler_missed = self._made(Counter, "scheduler_missed_runs_total")
+        self.clock_steps = self._made(Counter, "clock_steps_total")
+        self.starved = self._made(Gauge, "starved")
+        self.daemon_late = self._made(Gauge, "daemon_late_seconds")
+        self.stall = self._made(Gauge, "stall_ratio")
+        self.finding_rule_errors = self._made(Counter, "finding_rule_errors_total")
+        self.process_cpu = self._made(Counter, "process_cpu_seconds_total")
+        self.process_memory = self._made(Gauge, "process_resident_memory_bytes")
+        self.maintenance = self._made(Gauge, "maintenance")
+        self.simulated = self._made(Gauge, "simulated")
+        self.thresholds_info = self._made(Info, "thresholds_info")
+        self._made(Info, "build_info").labels(__version__, platform.python_version())
         self.maintenance.labels("none").set(0)
 
     def collect(self) -> Iterable[Family]:
@@ -88,17 +88,9 @@ class Instruments(Registered):
             unread.add_metric([source], flag)
         return [unknown, *families]
 
-    def _counter(self, name: str) -> Counter:
+    def _made(self, kind: type[_Instrument], name: str) -> _Instrument:
         row = CATALOGUE[f"commwatch_{name}"]
-        return Counter(row.name, row.text, row.labels, unit=row.unit, registry=self.registry)
-
-    def _gauge(self, name: str) -> Gauge:
-        row = CATALOGUE[f"commwatch_{name}"]
-        return Gauge(row.name, row.text, row.labels, unit=row.unit, registry=self.registry)
-
-    def _info(self, name: str) -> Info:
-        row = CATALOGUE[f"commwatch_{name}"]
-        return Info(row.name.removesuffix("_info"), row.text, row.labels, registry=self.registry)
+        return kind(row.name.removesuffix("_info"), row.text, row.labels, unit=row.unit, registry=self.registry)
 
     def show_reload(self, what: str, succeeded: bool) -> None:
         """Show whether the configuration in force is that of the files, after they were read."""
@@ -112,12 +104,7 @@ class Instruments(Registered):
         self.scheduler_missed.labels(job).inc()
 
     def begin(self, thresholds: str, *, is_simulated: bool) -> None:
-        """An engine begins on a configuration that is in force; what was shown of another one is forgotten.
-
-        Args:
-            thresholds: digest of those in force.
-            is_simulated: whether the node is.
-        """
+        """An engine begins on a configuration and thresholds of this digest; what was shown of others is forgotten."""
         self.collection = None
         for gauge in (self.worker_stuck, self.process_memory, self.thresholds_info):
             gauge.clear()
@@ -148,12 +135,13 @@ class Instruments(Registered):
         """
         before, self._cpu_seconds = self._cpu_seconds, {}
         for name, pids in processes:
-            uses = {pid: use for pid in pids if (use := process_use(procfs, pid)) is not None}
+            uses = {pid: use for pid in pids if (use := _use_of(procfs, pid))}
             for pid, use in uses.items():
-                self.process_cpu.labels(name).inc(max(0.0, use.cpu_seconds - before.get(pid, 0.0)))
-                self._cpu_seconds[pid] = use.cpu_seconds
+                seconds = use["process_cpu_seconds_total"]
+                self.process_cpu.labels(name).inc(max(0.0, seconds - before.get(pid, 0.0)))
+                self._cpu_seconds[pid] = seconds
             if uses:
-                self.process_memory.labels(name).set(sum(use.resident_bytes for use in uses.values()))
+                self.process_memory.labels(name).set(sum(use["process_resident_memory_bytes"] for use in uses.values()))
             else:
                 self.process_memory.remove(name)
 
@@ -165,3 +153,9 @@ class Instruments(Registered):
         if series != self._layout.series:
             self._layout = Layout(series)
         return Block(self._layout, values, now)
+
+
+def _use_of(procfs: Path, pid: int) -> Mapping[str, float]:
+    """The library's ``process_*`` of a process; empty where there is no such process."""
+    families = ProcessCollector(pid=lambda: pid, proc=str(procfs), registry=None).collect()
+    return {one.name: one.value for family in families for one in family.samples}

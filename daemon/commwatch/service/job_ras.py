@@ -45,15 +45,7 @@ class _Silence(NamedTuple):
 
 
 class JobRas:
-    """The word of RAS on each job that is suspected now.
-
-    Args:
-        store: knows the suspected jobs and their processes.
-        thresholds: in force.
-        procfs: where the processes are read.
-        monotonic: seconds.
-        ask: see ``one_shot.ask``.
-    """
+    """The word of RAS on each job that is suspected now."""
 
     def __init__(
         self,

@@ -48,14 +48,8 @@ class JobWords:
     """The words of Flight Recorder, Inspector, logs and RAS on each job that is suspected now.
 
     Args:
-        store: knows the processes on the GPUs, and what Inspector's files say.
-        stuck: knows the suspected jobs.
-        dumps: has the verdicts on the dumps of Flight Recorders.
-        logs: has the last errors in the logs of jobs.
         settings: knows ranks of processes, and where their dumps and logs are.
-        ras: has the answers of RAS; None where it is not asked.
-        procfs: where the processes show their users.
-        monotonic: seconds.
+        ras: None where it is not asked.
     """
 
     def __init__(

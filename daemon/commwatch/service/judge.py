@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeAlias, TypedDict
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import structlog
@@ -50,18 +50,7 @@ Reading: TypeAlias = "tuple[str, tuple[str, ...], Value]"
 """Metric, label values, number."""
 Readings: TypeAlias = Callable[[Facts, Thresholds, Sequence[Finding]], Iterable[Reading]]
 """Further metrics that are computed from what the rules read and found."""
-
-
 _NO_EVIDENCE: Final[Mapping[str, Sequence[JobEvidence]]] = {}
-
-
-class About(TypedDict):
-    """The fields of a document that describe the answering daemon, as in ``api_documents.About``."""
-
-    version: str
-    time: float
-    simulated: str | None
-    maintenance: str | None
 
 
 def score_readings(facts: Facts, thresholds: Thresholds, findings: Sequence[Finding]) -> Iterable[Reading]:
@@ -87,12 +76,8 @@ class Judge:
     ) -> None:
         """
         Args:
-            thresholds: in force.
             history: of the counters that the rules watch, as an earlier daemon knew it.
             register: of findings, likewise; those that are open stay so until they are seen to be gone.
-            store: takes the findings as metrics.
-            instruments: count rules that failed.
-            collection: knows what was read lately.
         """
         self.thresholds = thresholds
         """In force."""
@@ -125,13 +110,7 @@ class Judge:
     def evaluate(
         self, snapshot: Snapshot, now: float, job_evidence: Mapping[str, Sequence[JobEvidence]] = _NO_EVIDENCE
     ) -> None:
-        """Run all rules once; what goes wrong is logged and counted, and the daemon goes on.
-
-        Args:
-            snapshot: all that is current.
-            now: seconds since 1970.
-            job_evidence: see ``with_job_evidence``.
-        """
+        """Run all rules once, at seconds since 1970; what goes wrong is logged and counted, and the daemon goes on."""
         try:
             self._evaluate(snapshot, now, job_evidence)
         except Exception as error:
@@ -267,12 +246,8 @@ class Judge:
                 why = "; ".join(map(format_evidence, one.match.evidence))
                 yield UnreadSource(f"part of {one.component.words}", seconds, why, lists_parts=False)
 
-    def document(self, about: About) -> FindingsDocument:
-        """The open findings, with the verdict.
-
-        Args:
-            about: the daemon, at this time.
-        """
+    def document(self, about: Mapping[str, Any]) -> FindingsDocument:
+        """The open findings, with the verdict; about the daemon at this time: the fields of ``About``."""
         document = FindingsDocument(
             **about,
             thresholds=self.thresholds.digest,

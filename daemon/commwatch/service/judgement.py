@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import structlog
@@ -42,19 +42,8 @@ class Judgement(msgspec.Struct, kw_only=True):
     register: RegisterState = msgspec.field(default_factory=RegisterState)
 
 
-class Kept(NamedTuple):
-    """State of an earlier daemon, restored for use."""
-
-    events: HardwareEventsState
-    job_logs: JobLogsState
-    wraps: WrapsState
-    flaps: FlapsState
-    history: CounterHistory
-    register: Register
-
-
-def restore(state: StateDirectory, boot: str, now: float) -> Kept:
-    """The state that an earlier daemon left; a record that contradicts itself is set aside.
+def restore(state: StateDirectory, boot: str, now: float) -> Judgement:
+    """The part of an earlier daemon's record that is still valid; one that contradicts itself is set aside.
 
     Args:
         state: where it is.
@@ -65,7 +54,7 @@ def restore(state: StateDirectory, boot: str, now: float) -> Kept:
         StateError: there is a file and it cannot be read.
     """
 
-    def use(record: Judgement | None) -> Kept:
+    def use(record: Judgement | None) -> Judgement:
         if record is None:
             return _of_earlier_version(state, boot, now)
         check(record)
@@ -78,29 +67,27 @@ def restore(state: StateDirectory, boot: str, now: float) -> Kept:
     return kept
 
 
-def _in_use(record: Judgement, boot: str, now: float) -> Kept:
+def _in_use(record: Judgement, boot: str, now: float) -> Judgement:
     is_same_boot = bool(boot) and boot == record.boot
-    history = _as_of_now(record.history, now, is_same_boot=is_same_boot)
-    counters, register = CounterHistory(WATCHED, EVENTS, history), Register(record.register)
     if boot != record.events.boot:
         record.events.init_failures.clear()  # the driver has tried again since
     recent = [replace(one, times=[min(when, now) for when in one.times]) for one in record.flaps.recent]
-    flaps = FlapsState(record.flaps.totals, recent if is_same_boot else [])
-    kept = Kept(record.events, record.job_logs, record.wraps, flaps, counters, register)
-    _show(kept, boot)
-    return kept
-
-
-def _show(kept: Kept, boot: str) -> None:
-    """Make all that the daemon makes of it at its start: what raises must do so while the record can be set aside."""
+    kept = replace(
+        record,
+        flaps=FlapsState(record.flaps.totals, recent if is_same_boot else []),
+        history=_as_of_now(record.history, now, is_same_boot=is_same_boot),
+    )
+    # Make all that the daemon makes of it at its start: what raises must do so while the record can be set aside.
     HardwareEvents(kept.events).readings(0.0)
     JobLogs(kept.job_logs, Store()).show(0.0)
     Wraps(kept.wraps, boot)
     LinkFlaps(kept.flaps, Store()).on_tick(time.monotonic())
-    join(kept.register.open_incidents())
+    CounterHistory(WATCHED, EVENTS, kept.history)
+    join(Register(kept.register).open_incidents())
+    return kept
 
 
-def _of_earlier_version(state: StateDirectory, boot: str, now: float) -> Kept:
+def _of_earlier_version(state: StateDirectory, boot: str, now: float) -> Judgement:
     """The state that version 0.1.0 left. It saved each file at a different time, so after a crash they may disagree;
     the totals are then continued without opening findings."""
     events, job_logs, wraps, history, register = EARLIER
@@ -115,7 +102,7 @@ def _of_earlier_version(state: StateDirectory, boot: str, now: float) -> Kept:
         check(record)
     except ValueError as error:
         log.warning("findings of the earlier version are left out, as its files disagree", error=str(error))
-        record = msgspec.structs.replace(record, history=HistoryState(), register=RegisterState())
+        record = replace(record, history=HistoryState(), register=RegisterState())
     try:
         return _in_use(record, boot, now)
     except Exception as error:
@@ -185,12 +172,7 @@ def _as_of_now(kept: HistoryState, now: float, *, is_same_boot: bool) -> History
     }
     return HistoryState(
         kept.events_since if kept.events_since is None else min(kept.events_since, now),
-        [_until(one, now) for one in kept.counters],
+        [replace(one, rises=[(min(when, now), rise) for when, rise in one.rises]) for one in kept.counters],
         still,
         {metric: min(when, now) for metric, when in kept.seen.items()},
     )
-
-
-def _until(kept: CounterState, now: float) -> CounterState:
-    rises = [(min(when, now), rise) for when, rise in kept.rises]
-    return CounterState(kept.metric, kept.labels, kept.last, rises)

@@ -39,13 +39,6 @@ class Keeping:
         scheduler: Scheduler,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """
-        Args:
-            state: takes the records.
-            engine: has what is saved.
-            scheduler: runs the saves.
-            monotonic: the clock, in seconds.
-        """
         self._state = state
         self._engine = engine
         self._scheduler = scheduler

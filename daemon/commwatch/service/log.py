@@ -16,12 +16,6 @@ from commwatch.lines import printable
 _JOURNAL_LEVELS = {"debug": 7, "info": 6, "warning": 4, "warn": 4, "error": 3, "exception": 3, "critical": 2}
 
 
-def _wants_json(settings: Log, stream: TextIO) -> bool:
-    if settings.format == "auto":
-        return not stream.isatty()
-    return settings.format == "json"
-
-
 def _journal_prefix(logger: WrappedLogger, method: str, line: EventDict | str) -> str:
     """Prefix the line with its level, in the form that journald parses."""
     return f"<{_JOURNAL_LEVELS.get(method, 6)}>{line}"
@@ -44,8 +38,7 @@ def configure_logging(settings: Log, stream: TextIO | None = None) -> None:
     """Send our own records and those of third parties the same way; keys time, level, msg, logger, then the fields.
 
     Args:
-        settings: Level and format.
-        stream: Where records go; None: standard error as it is at the call.
+        stream: None: standard error as it is at the call.
     """
     stream = sys.stderr if stream is None else stream
     shared: list[Processor] = [
@@ -56,7 +49,7 @@ def configure_logging(settings: Log, stream: TextIO | None = None) -> None:
         structlog.processors.format_exc_info,
     ]
     final: list[Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
-    if _wants_json(settings, stream):
+    if settings.format == "json" or (settings.format == "auto" and not stream.isatty()):
         final += [structlog.processors.EventRenamer("msg"), _level_first, structlog.processors.JSONRenderer()]
     else:
         colors = stream.isatty() and "NO_COLOR" not in os.environ

@@ -33,11 +33,7 @@ def why_no_otlp() -> str:
 
 
 class OtlpSender:
-    """Sends at each call, and drops what a collector does not take: the next one has the same counters.
-
-    Args:
-        families: Those of now.
-    """
+    """Sends at each call, and drops what a collector does not take: the next one has the same counters."""
 
     def __init__(self, families: Callable[[], Families]) -> None:
         self._families = families

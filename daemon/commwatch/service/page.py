@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from commwatch.findings.finding import SEVERITIES, Cause, Finding
@@ -76,11 +76,8 @@ def _notices(engine: Engine) -> Iterator[str]:
             processes = "process is" if count == 1 else "processes are"
             yield f"{count} worker {processes} stuck in the driver and left alone ({source})."
     if failing := engine.verdict.failing_rules:
-        yield f"{_rules(failing)} failed, so that what they look for is not known: {', '.join(sorted(failing))}."
-
-
-def _rules(failing: Collection[str]) -> str:
-    return "1 rule" if len(failing) == 1 else f"{len(failing)} rules"
+        rules = "1 rule" if len(failing) == 1 else f"{len(failing)} rules"
+        yield f"{rules} failed, so that what they look for is not known: {', '.join(sorted(failing))}."
 
 
 def _facts(node: Node, kinds: Mapping[str, Mapping[str, Any]]) -> Iterator[Fact]:

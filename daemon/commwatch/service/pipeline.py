@@ -10,6 +10,7 @@ from pathlib import Path
 from commwatch.config.settings import Config, Paths
 from commwatch.config.simulated import SimulationPlan
 from commwatch.config.thresholds import Thresholds
+from commwatch.findings.history import CounterHistory
 from commwatch.jobs.flight_recorder.tracker import FlightRecorderVerdicts
 from commwatch.jobs.identity import JobIdentity
 from commwatch.jobs.inspector.tracker import JobInspector
@@ -40,7 +41,7 @@ from commwatch.node.unread_tracker import UnreadDevices
 from commwatch.node.utilisation import Uses
 from commwatch.node.wrap import Wraps
 from commwatch.service.judge import Judge
-from commwatch.service.judgement import Judgement, Kept
+from commwatch.service.judgement import Judgement
 from commwatch.sources.presence import boot_identity, is_virtual
 from commwatch.sources.rdma.places import is_excluded, is_for_packets
 from commwatch.state.directory import StateDirectory
@@ -71,20 +72,17 @@ class Pipeline:
         thresholds: Thresholds,
         roots: Paths | SimulationPlan,
         state: StateDirectory,
-        kept: Kept,
+        kept: Judgement,
+        history: CounterHistory,
         store: Store,
         readers: Collection[Suspecting],
         job_settings: JobSettings,
         collectors: Iterable[Collector],
     ) -> None:
         """Args:
-        thresholds: in force.
         roots: where the node shows itself.
         state: where the inventory is kept.
         kept: what an earlier daemon left.
-        readers: of this node.
-        job_settings: plans the audits of the settings of jobs.
-        collectors: of this node.
         """
         procfs, window = Path(roots.procfs), thresholds.event_window_seconds
         self._boot = boot_identity(roots.procfs)
@@ -120,9 +118,7 @@ class Pipeline:
             self.inventory,
             self.hardware,
             LinksDown(store, parts, self.link_flaps, thresholds.link_flaps_per_hour, window),
-            RecentErrors(
-                store, window, {(one, labels): last for one in METRICS for labels, last in kept.history.last(one)}
-            ),
+            RecentErrors(store, window, {(one, labels): last for one in METRICS for labels, last in history.last(one)}),
             self.job_logs,
             JobInspector(store, procfs),
             self.flight_recorder,
@@ -142,11 +138,7 @@ class Pipeline:
             self._tick(outcome.time)
 
     def observe(self, now: float) -> None:
-        """Compare what is here with what should be, and drop what is of devices that are no longer read.
-
-        Args:
-            now: monotonic seconds.
-        """
+        """Compare what is here with what should be at monotonic seconds, and drop what is no longer read."""
         self.inventory.observe(now)
         self._tick(now)
 
@@ -165,17 +157,8 @@ class Pipeline:
         for tracker in self.trackers:
             tracker.resume()
 
-    @property
-    def version(self) -> int:
-        """Grows with each event that must survive a crash."""
-        return sum([tracker.version for tracker in self.trackers]) + self.wraps.version
-
     def judgement(self, judge: Judge) -> Judgement:
-        """The parts of the state that must agree after a crash.
-
-        Args:
-            judge: has evaluated everything that was counted.
-        """
+        """The parts of the state that must agree after a crash; the judge has evaluated all that was counted."""
         return Judgement(
             boot=self._boot,
             events=self.hardware.state,

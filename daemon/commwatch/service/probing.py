@@ -101,12 +101,8 @@ class Probing:
         """Nothing is planned or read.
 
         Args:
-            settings: the whole configuration.
-            thresholds: in force.
             state: where histories, the hold and the lock are.
-            store: takes what is known of the probes, and has what the collectors know.
-            scheduler: runs the cycles.
-            simulation: the simulated node; None on a real one.
+            simulation: None on a real node.
             read: asks the collectors for more than their cadence gives.
             starvation: no probe starts on a starved node, and ranks that were too slow on one have not failed.
         """
@@ -440,27 +436,15 @@ class Probing:
         return [line for probe in self._probes.values() for line in probe.record.loss_sentences()]
 
     def status(self, now: float) -> list[ProbeStatus]:
-        """The probes for the node's page.
-
-        Args:
-            now: wall clock seconds since 1970.
-        """
+        """The probes for the node's page, at seconds since 1970."""
         return [self._status(probe, now) for probe in self._probes.values()]
 
     def last_pairs(self, now: float) -> PairMatrix | None:
-        """The last matrix of pairs, with its suspects; None before the first, or where it is too old.
-
-        Args:
-            now: wall clock seconds since 1970.
-        """
+        """The last matrix of pairs, with its suspects; None before the first, or where it is too old by now."""
         return None if self._pairs is None else self._pairs[1].current_matrix(now)
 
     def pairs_probe(self, now: float) -> ProbeStatus | None:
-        """The probe that measures pairs; None where none does.
-
-        Args:
-            now: wall clock seconds since 1970.
-        """
+        """The probe that measures pairs; None where none does."""
         return None if self._pairs is None else self._status(self._pairs[0], now)
 
     def _status(self, probe: _Probe, now: float) -> ProbeStatus:

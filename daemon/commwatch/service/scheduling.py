@@ -156,7 +156,7 @@ class Scheduler:
 
         A job that is not planned yet stays so. One that is still under way by then misses that run.
         """
-        if self._job(name) is not None:
+        if self.library.get_job(name) is not None:
             self.library.modify_job(name, next_run_time=self._zone.at(self._monotonic() + delay))
 
     def remove_all(self, owner: Owner = "engine") -> None:
@@ -165,7 +165,7 @@ class Scheduler:
 
     def next_run(self, name: str) -> float | None:
         """Wall clock seconds since 1970 of a job's next run; None where it has none."""
-        job = self._job(name)
+        job = self.library.get_job(name)
         if job is None:
             return None
         return time.time() + float(job.next_run_time.timestamp()) - self._monotonic()
@@ -181,9 +181,6 @@ class Scheduler:
     def since_whole_run(self, name: str) -> float:
         """Seconds since a run of a job came to its end, or since it was planned; inf where the last run failed."""
         return self._monotonic() - self._whole[name]
-
-    def _job(self, name: str) -> Any:
-        return self.library.get_job(name)
 
     def _on_missed(self, event: JobSubmissionEvent | JobExecutionEvent) -> None:
         self._missed(event.job_id)

@@ -14,15 +14,15 @@ from commwatch.state.directory import StateDirectory
 from commwatch.state.simulation_start import STATE_NAME, SimulationStart
 
 
-def remove_trees(state: StateDirectory) -> None:
-    """Remove the files of a daemon before this one: an earlier version may have written another node."""
+def remove_earlier(state: StateDirectory, *, with_start: bool) -> None:
+    """Remove the files of a daemon before this one: an earlier version may have written another node.
+
+    Without its start the node begins at its beginning.
+    """
     for name in ("sysfs", "procfs"):
         shutil.rmtree(state.path / name, ignore_errors=True)
-
-
-def remove_start(state: StateDirectory) -> None:
-    """Forget when the node booted: the next one begins at its beginning."""
-    (state.path / f"{STATE_NAME}.json").unlink(missing_ok=True)
+    if with_start:
+        (state.path / f"{STATE_NAME}.json").unlink(missing_ok=True)
 
 
 def _begun(start: SimulationStart | None) -> SimulationStart | None:

@@ -25,10 +25,6 @@ class TextfileWriter:
     """
 
     def __init__(self, page: Callable[[], bytes]) -> None:
-        """
-        Args:
-            page: of now.
-        """
         self._page = page
         self._file: Path | None = None
         """The file that we write, until it is removed."""

@@ -44,25 +44,12 @@ class Observability:
         store.declare(PROBES, silent=[Suspect.ratio.metric], holds=[metric.name for metric in SECTIONS["Probe"]])
 
     def sees(self, component: Component, metrics: Iterable[str], node: Node) -> bool:
-        """Whether all that a rule reads was read lately of a component.
-
-        Args:
-            component: what a finding is about.
-            metrics: what its rule reads; those that this node never had do not count.
-            node: as it is now.
-        """
+        """Whether all that a rule reads was read lately of a component; what this node never had does not count."""
         known = [metric for metric in metrics if self._store.holders(metric)]
         return bool(known) and all(self._is_read(metric, component, node) for metric in known)
 
     def saw(self, component: Component, metrics: Iterable[str], node: Node, before: Node) -> bool:
-        """Whether the metrics that show a fault now were also read at an earlier evaluation.
-
-        Args:
-            component: what the fault is about.
-            metrics: what its rule reads.
-            node: as it is now.
-            before: the node at that evaluation.
-        """
+        """Whether the metrics of a rule that show a fault now were also read at the evaluation before."""
         now = [metric for metric in metrics if self._store.holders(metric) and _is_shown(metric, component, node)]
         return bool(now) and all(
             metric in EVENTS or metric in self._store.silent or _is_shown(metric, component, before) for metric in now

@@ -34,10 +34,6 @@ LOOK_SECONDS = 10.0
 def read_without_daemon(config: Config, thresholds: Thresholds) -> Known:
     """Read the node for 20 s, and judge it; nothing of it is kept.
 
-    Args:
-        config: of the node.
-        thresholds: in force.
-
     Raises:
         CommwatchError: this machine has no NVIDIA driver, nobody may hold its driver now, or there is no such simulated
             node.

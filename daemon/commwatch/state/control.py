@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 import structlog
@@ -29,10 +29,11 @@ _LIMITS = Limits(body_bytes=2**16, idle_seconds=5.0, write_seconds=5.0, connecti
 
 _TOO_MANY = "as many requests of this user as there may be are being answered; try again"
 
-Answer = Awaitable["dict[str, Any] | msgspec.Struct"]
-"""The answer, a JSON object."""
-Handler = Callable[[], Answer]
-Taker = Callable[[bytes, Peer], Answer]
+Answer: TypeAlias = "dict[str, Any] | msgspec.Struct"
+"""A JSON object."""
+Question: TypeAlias = Callable[[], Answer]
+Handler: TypeAlias = Callable[[], Awaitable[Answer]]
+Taker: TypeAlias = Callable[[bytes, Peer], Awaitable[Answer]]
 """Takes a JSON document of a process."""
 
 
@@ -61,7 +62,7 @@ class ControlServer(HttpServer):
     methods = ("GET", "HEAD", "POST")
 
     def __init__(
-        self, state: Path, operations: Mapping[str, Handler], takers: Mapping[str, Taker] = MappingProxyType({}),
+        self, state: Path, operations: Mapping[str, Question], takers: Mapping[str, Taker] = MappingProxyType({}),
         acts: Mapping[str, Handler] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         super().__init__({}, _LIMITS)
@@ -141,10 +142,10 @@ class ControlServer(HttpServer):
             self.failed(name, error)
             return _json(HTTPStatus.INTERNAL_SERVER_ERROR, {"error": "the daemon failed; its log says why"})
 
-    async def _given(self, name: str, request: Request) -> dict[str, Any] | msgspec.Struct:
+    async def _given(self, name: str, request: Request) -> Answer:
         if request.method != "POST":
             if operation := self._operations.get(name):
-                return await operation()
+                return operation()
         elif taker := self._takers.get(name):
             return await taker(request.body, cast(Peer, request.peer))
         elif act := self._acts.get(name):
@@ -154,5 +155,5 @@ class ControlServer(HttpServer):
         )
 
 
-def _json(status: HTTPStatus, answer: dict[str, Any] | msgspec.Struct) -> Response:
+def _json(status: HTTPStatus, answer: Answer) -> Response:
     return Response(status, msgspec.json.encode(answer), "application/json")

@@ -1,67 +1,34 @@
-"""Reads /proc for a process: its state, its use of the machine, and the device files that it holds."""
+"""Reads /proc for a process: its state, and the device files that it holds."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 DEVICE_PREFIXES = ("/dev/nvidia", "/dev/infiniband/")
 """Device files that block a driver upgrade, a GPU reset or a MIG change while they are open."""
 
-_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
-
-@dataclass(frozen=True, slots=True)
-class ProcessUse:
-    """CPU time and memory of a process."""
-
-    cpu_seconds: float
-    resident_bytes: int
-
-
-def parse_stat(text: str) -> tuple[str, float] | None:
-    """State letter and CPU seconds of a /proc/PID/stat; None where the text makes no sense."""
-    # The command name may hold spaces and parentheses: fields count from the last closing one.
-    fields = text.rpartition(")")[2].split()
-    try:
-        return fields[0], (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
-    except (IndexError, ValueError):
-        return None
+def _state_in(stat: Path) -> str | None:
+    """State letter of a process or thread; None where it is gone, or the text makes no sense."""
+    with suppress(OSError):
+        # The command name may hold spaces and parentheses: fields count from the last closing one.
+        return next(iter(stat.read_text(errors="replace").rpartition(")")[2].split()), None)
+    return None
 
 
 def process_state(procfs: Path, pid: int) -> str | None:
     """State letter of a process (D: uninterruptible, Z: ended); None where there is no such process."""
-    try:
-        parsed = parse_stat((procfs / str(pid) / "stat").read_text(errors="replace"))
-    except OSError:
-        return None
-    return None if parsed is None else parsed[0]
+    return _state_in(procfs / str(pid) / "stat")
 
 
 def uninterruptible(procfs: Path, pid: int) -> bool:
     """Whether a thread of the process sits in the kernel where no signal reaches it (state D)."""
-    tasks = procfs / str(pid) / "task"
     with suppress(OSError):
-        for task in tasks.iterdir():
-            with suppress(OSError):  # the thread ended meanwhile
-                parsed = parse_stat((task / "stat").read_text(errors="replace"))
-                if parsed is not None and parsed[0] == "D":
-                    return True
+        return any(_state_in(task / "stat") == "D" for task in (procfs / str(pid) / "task").iterdir())
     return False
-
-
-def process_use(procfs: Path, pid: int) -> ProcessUse | None:
-    """CPU time and resident memory of a process; None where there is no such process."""
-    try:
-        parsed = parse_stat((procfs / str(pid) / "stat").read_text(errors="replace"))
-        pages = int((procfs / str(pid) / "statm").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
-        return None
-    return None if parsed is None else ProcessUse(parsed[1], pages * _PAGE_BYTES)
 
 
 def held_devices(procfs: Path, pids: Iterable[int]) -> dict[int, list[str]]:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -64,12 +65,7 @@ class ReaderSettings:
         cls, config: Config, sources: Sequence[SourceRow], simulation: SimulationPlan | None, *,
         opt_in: Iterable[str] = (), rest_when_unavailable: bool = False, launch: Launch = start_python,
     ) -> ReaderSettings:  # fmt: skip
-        """Those of some sources of one reader, as the configuration has it.
-
-        Args:
-            simulation: the simulated node; None on a real one.
-            opt_in: see ``WorkerPlan``, as for the next one.
-        """
+        """Those of some sources of one reader, as the configuration has it; see ``WorkerPlan``."""
         row, roots = sources[0].reader, simulation or config.paths
         sections = [source.section(config.sources) for source in sources]
         deadline = max(section.deadline for section in sections)
@@ -107,9 +103,8 @@ class _Backoff:
 class _Slot:
     """The place of one worker process: all devices but the suspects, or one suspect alone."""
 
-    def __init__(self, reader: Reader, only: str | None = None) -> None:
+    def __init__(self, only: str | None = None) -> None:
         self.only = only
-        self._reader = reader
         self.worker: Worker | None = None
         self.backoff = _Backoff(*(CRASH_BACKOFF_SECONDS if only is None else RETRY_SUSPECT_SECONDS))
         self.renewal = _Backoff(*RENEW_SECONDS)
@@ -131,14 +126,6 @@ class _Slot:
         """By collector when its absence is reported next, while there is no worker."""
         self.wake = asyncio.Event()
         self.serving: asyncio.Task[None] | None = None
-
-    def take(self, collected: Collected) -> None:
-        """See ``Owner``."""
-        self._reader.take(self, collected)
-
-    def starved(self, collector: str) -> None:
-        """See ``Owner``."""
-        self._reader.starved(self, collector)
 
     def vacate(self) -> Worker | None:
         """The worker, which is no longer of this slot."""
@@ -171,7 +158,6 @@ class Reader:
     ) -> None:
         """Args:
         keeper: None: only who waits for a run gets it.
-        starvation: see ``Worker.start``.
         """
         self.settings = settings
         self.keeper = keeper or Keeper()
@@ -181,7 +167,7 @@ class Reader:
         """Seconds between two runs by collector."""
         self._waiting: dict[str, list[tuple[float, asyncio.Future[Collected]]]] = {}
         """By collector who waits for a run of it, and since which monotonic time: a run under way by then is none."""
-        self._main = _Slot(self)
+        self._main = _Slot()
         self._own: dict[str, _Slot] = {}
         self._stuck = StuckProcesses(settings.name, settings.procfs, self.keeper.worker_stuck)
         self._retiring: dict[Worker, asyncio.Task[None]] = {}
@@ -265,7 +251,7 @@ class Reader:
 
     # --- what comes ---
 
-    def take(self, slot: _Slot, collected: Collected) -> None:
+    def _take(self, slot: _Slot, collected: Collected) -> None:
         """Take what a worker gave."""
         if slot.closed:
             return
@@ -277,7 +263,7 @@ class Reader:
                 collected = failed(collected.collector, Absence(slot.only, error.reason, error.detail))
         elif slot.worker is not None:  # and has not been asked to end
             slot.unavailable = None
-            if self.settings.plan.rest_when_unavailable:
+            if self.settings.plan.rest_when_unavailable and (collected.absences or slot.lost_by):
                 self._renew_for_lost(slot, collected)
         if slot.worker is not None:
             slot.given.add(collected.collector)
@@ -286,7 +272,7 @@ class Reader:
                 slot.backoff.reset()
         self._put(slot, collected)
 
-    def starved(self, slot: _Slot, collector: str) -> None:
+    def _starved(self, slot: _Slot, collector: str) -> None:
         """Nothing came in time: the node is starved, so that is not judged."""
         if slot.closed:
             return
@@ -408,7 +394,9 @@ class Reader:
         if self._monotonic() < slot.backoff.until or not self._may_start(slot):
             return None
         try:
-            worker = await Worker.start(slot, self.settings, self._starvation)
+            worker = await Worker.start(
+                self.settings, partial(self._take, slot), partial(self._starved, slot), self._starvation
+            )
         except OSError as error:
             slot.backoff.start(self._monotonic())
             slot.failure = f"cannot be started ({error})"
@@ -486,7 +474,7 @@ class Reader:
             self.keeper.lose(hung.collector, self._by_key(absence))
         self._put(slot, failed(hung.collector, absence))
         if device and device not in self._own:
-            self._own[device] = _Slot(self, device)
+            self._own[device] = _Slot(device)
             self._serve(self._own[device])
 
     async def _crashed(self, slot: _Slot, worker: Worker) -> None:
@@ -516,7 +504,7 @@ class Reader:
 
         So does the list of a driver that was opened while a GPU was being bound to it, as far as is known.
         """
-        if not (collected.absences and any(absence.reason in _RENEWED for absence in collected.absences)):
+        if not any(absence.reason in _RENEWED for absence in collected.absences):
             if collected.collector == slot.lost_by:  # others may not touch it
                 slot.renewal.reset()
             return
@@ -574,10 +562,10 @@ class Reader:
         self._aliases = {
             alias: device for alias, device in self._aliases.items() if alias in suspects or device in suspects
         }
-        self._main, self._own = _Slot(self), {}
+        self._main, self._own = _Slot(), {}
         for name in [*self._waiting]:
             self._put(self._main, failed(name, _RELEASED))
-        self._own = {device: _Slot(self, device) for device in suspects}
+        self._own = {device: _Slot(device) for device in suspects}
         return not self._stuck
 
     async def _stop_worker(
@@ -591,7 +579,7 @@ class Reader:
         """Look after the stuck processes of a reader that was stopped, and leave their devices alone as it did."""
         self._stuck, self._aliases = earlier._stuck, earlier._aliases
         self._stuck.changed = self.keeper.worker_stuck
-        self._own = {device: _Slot(self, device) for device in self._stuck.devices if device}
+        self._own = {device: _Slot(device) for device in self._stuck.devices if device}
         self.keeper.worker_stuck(self.settings.name, len(self._stuck))
 
     async def stop(self, deadline: float = 1.5) -> None:

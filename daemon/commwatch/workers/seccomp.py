@@ -130,12 +130,7 @@ def confine(*, may_write: bool = False) -> str:
 
 
 def filter_program(machine: str, *, may_write: bool = False) -> bytes:
-    """The filter as the kernel takes it: instructions of 8 bytes.
-
-    Args:
-        machine: a key of ``MACHINES``.
-        may_write: as for ``confine``.
-    """
+    """The filter for one of ``MACHINES`` as the kernel takes it: instructions of 8 bytes."""
     return b"".join(_INSTRUCTION.pack(*one) for one in _instructions(*MACHINES[machine], may_write))
 
 

@@ -55,7 +55,8 @@ class Launch(Protocol):
     """Starts a worker process."""
 
     def __call__(self, connection: int, mark: int, kernel_log: int | None = None) -> Process:
-        """Start one with its ends of the connection and of the mark, and with the kernel log if it is to read that.
+        """Start one with its ends of the connection and of the mark, and with the kernel log if it is to read that and
+        does not open it itself.
 
         Raises:
             OSError: no process can be started.
@@ -176,16 +177,10 @@ def _handed(connection: int, mark: int, kernel_log: int | None) -> list[int]:
 
 
 def start_python(connection: int, mark: int, kernel_log: int | None = None, *, quiet: bool = False) -> Process:
-    """Start a worker in an interpreter of its own; returns once it has called exec, which takes about a millisecond.
+    """See ``Launch``: in an interpreter of its own; returns once it has called exec, which takes about a millisecond.
 
     Args:
-        connection: descriptor of its end.
-        mark: descriptor of ``ProgressMark``.
-        kernel_log: as ``take_kernel_log`` gives it; None: it opens the kernel log itself.
         quiet: it writes nothing to our standard error, so that a stuck one does not hold that open after us.
-
-    Raises:
-        OSError: no process can be started.
     """
     handed = _handed(connection, mark, kernel_log)
     return start(

@@ -35,7 +35,6 @@ class StuckProcesses:
     def __init__(self, name: str, procfs: Path, changed: Callable[[str, int], None]) -> None:
         """Args:
         name: of the reader, for the log and its metric.
-        procfs: where processes show their state.
         changed: called with the name and the new number whenever it changes.
         """
         self._name = name

@@ -198,11 +198,7 @@ def frame(message: bytes) -> bytes:
 
 
 def take_frames(buffer: bytearray, largest: int = LARGEST_FRAME) -> list[bytes]:
-    """Remove the complete messages from the front of a buffer.
-
-    Args:
-        buffer: what has come.
-        largest: bytes that a message may have.
+    """Remove the complete messages from the front of a buffer; each has at most ``largest`` bytes.
 
     Raises:
         ValueError: the length is absurd, so the other side is not what we think.
@@ -231,11 +227,8 @@ class Inbox:
         self._readable.register(connection, select.POLLIN)
 
     def take(self, wait: float = math.inf) -> list[bytes] | None:
-        """The messages that have come; None when the other side has closed, whatever it said before.
-
-        Args:
-            wait: seconds to wait for the first one, where there is none.
-        """
+        """The messages that have come, after a wait in seconds where there is none; None when the other side has
+        closed, whatever it said before."""
         while not (messages := take_frames(self._buffer)):
             ready = self._readable.poll(None if wait == math.inf else math.ceil(wait * 1000))
             if not ready:

@@ -6,8 +6,9 @@ import asyncio
 import math
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import structlog
@@ -56,16 +57,6 @@ class Hung(NamedTuple):
     """The collector whose batch is overdue."""
 
 
-class Owner(Protocol):
-    """Takes what a worker gives."""
-
-    def take(self, collected: Collected) -> None:
-        """Take what one run of a collector gave."""
-
-    def starved(self, collector: str) -> None:
-        """Nothing came of a collector in time, for want of CPU or memory: it is waited for."""
-
-
 class _Expected(Cadence):
     """A collector that the process runs, the batches of it that may come, and the series that it gave last."""
 
@@ -83,7 +74,6 @@ class _Expected(Cadence):
 
         Args:
             more: 1: one was ordered; -1: one has come.
-            now: monotonic seconds.
 
         Raises:
             ValueError: more have come than can have been ordered.
@@ -103,16 +93,17 @@ class Worker(asyncio.BufferedProtocol):
         self,
         process: Process,
         mark: ProgressMark,
-        owner: Owner,
         settings: ReaderSettings,
+        take: Callable[[Collected], None],
+        starved: Callable[[str], None],
         starvation: Starvation | None = None,
     ) -> None:
         """Args:
         process: it waits for its plan, and opens each source when it runs a collector of it.
         mark: in which it names the device that it touches.
-        owner: is given each batch.
-        settings: of its reader.
-        starvation: finds deadlines that are missed for lack of CPU or memory; None: not checked.
+        take: called with each batch.
+        starved: called with a collector of which nothing came in time, for want of CPU or memory: it is waited for.
+        starvation: finds deadlines that are missed for that; None: not checked.
         """
         self.process = process
         self.over: asyncio.Future[Hung | None] = asyncio.get_running_loop().create_future()
@@ -122,7 +113,8 @@ class Worker(asyncio.BufferedProtocol):
         self.touched = ""
         """The device that the process was touching when its connection ended."""
         self._mark = mark
-        self._owner = owner
+        self._take = take
+        self._starved = starved
         self._settings = settings
         self._starvation = starvation
         self._since: Sample | None = None
@@ -139,7 +131,10 @@ class Worker(asyncio.BufferedProtocol):
         self._has_ended = False
 
     @classmethod
-    async def start(cls, owner: Owner, settings: ReaderSettings, starvation: Starvation | None = None) -> Worker:
+    async def start(
+        cls, settings: ReaderSettings, take: Callable[[Collected], None], starved: Callable[[str], None],
+        starvation: Starvation | None = None,
+    ) -> Worker:  # fmt: skip
         """Start a process; arguments as above.
 
         Raises:
@@ -155,7 +150,7 @@ class Worker(asyncio.BufferedProtocol):
             raise
         finally:
             theirs.close()
-        worker = cls(process, mark, owner, settings, starvation)
+        worker = cls(process, mark, settings, take, starved, starvation)
         await worker.connect(ours)
         return worker
 
@@ -204,12 +199,8 @@ class Worker(asyncio.BufferedProtocol):
         return self._settings.deadline if self._is_open else self._settings.start_deadline
 
     def _check(self, touched: str, checks: int) -> None:
-        """Check whether the process still touches the same device: it hangs once all checks of a deadline have found it
-        there.
-
-        Args:
-            touched: the device at the check before.
-            checks: how many have found that device.
+        """Check whether the process still touches the device at which so many checks have found it: it hangs once all
+        checks of a deadline have.
         """
         now = self._mark.get()
         checks = checks + 1 if now == touched and checks else 1
@@ -219,7 +210,7 @@ class Worker(asyncio.BufferedProtocol):
         if checks < _CHECKS:
             self._timer = asyncio.get_running_loop().call_later(step, self._check, now, checks)
         elif self._was_starved(self._since, (_CHECKS - 1) * step):
-            self._owner.starved(self.first_due())
+            self._starved(self.first_due())
             self._watch()
         else:
             self._end_with(Hung(now, self.first_due()))
@@ -257,7 +248,7 @@ class Worker(asyncio.BufferedProtocol):
         if batches:
             self._watch()
         for collected in batches:
-            self._owner.take(collected)
+            self._take(collected)
 
     def _collected(self, message: bytes) -> Collected:
         """The batch in a message.

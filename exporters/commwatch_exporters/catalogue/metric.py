@@ -126,9 +126,4 @@ RECENT_RISE: Final = "Rise of the counter in the last 5 minutes (event_window_se
 
 def recent(name: str, labels: str) -> Metric:
     """A row of how far a counter has risen lately; ``name`` is that of the counter without ``_total``."""
-    return gauge(
-        f"{name}_recent",
-        labels,
-        RECENT_RISE,
-        f"{name}_total since the daemon started",
-    )
+    return gauge(f"{name}_recent", labels, RECENT_RISE, f"{name}_total since the daemon started")

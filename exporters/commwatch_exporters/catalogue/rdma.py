@@ -10,7 +10,6 @@ _HARDWARE = f"{_PORTS}/*/hw_counters"
 _STATE_SINCE = "rdma_port_state since daemon start"
 
 _BITS_4, _BITS_8, _BITS_16, _BITS_32 = 2**4 - 1, 2**8 - 1, 2**16 - 1, 2**32 - 1
-_WRAP = 2**32
 
 
 def _sticky(name: str, help_text: str, file: str, limit: int) -> Metric:
@@ -26,10 +25,10 @@ def _event(name: str, help_text: str, files: str) -> Metric:
 
 def _wrapping(name: str, help_text: str, files: str, labels: str = PORT, opt_in: bool = False) -> Metric:
     """A row of a queue counter of mlx5, which has 32 bits and begins at 0 again; what is exposed goes on growing."""
-    return counter(f"rdma_{name}", labels, help_text, f"{_HARDWARE}/{files}", opt_in=opt_in, wraps_at=_WRAP)
+    return counter(f"rdma_{name}", labels, help_text, f"{_HARDWARE}/{files}", opt_in=opt_in, wraps_at=2**32)
 
 
-_PORT_ROWS: tuple[Metric, ...] = (
+ROWS: tuple[Metric, ...] = (
     info("rdma_port_info", f"{PORT} link_layer lid sm_lid firmware hca_type pci_bus_id netdev",
          "Identity of an RDMA port.",
          "sysfs /sys/class/infiniband/*: link_layer, lid, sm_lid, fw_ver, hca_type, device, gid_attrs/ndevs/0"),
@@ -56,9 +55,6 @@ _PORT_ROWS: tuple[Metric, ...] = (
           "rdma_port_flaps_total, rdma_port_link_downed_total, of the interface as ethernet_flaps_recent"),
     counter("rdma_port_down_seconds_total", PORT, "Time the port was not active after it had been.",
             _STATE_SINCE, "seconds"),
-)
-
-_COUNTER_ROWS: tuple[Metric, ...] = (
     counter("rdma_port_transmit_bytes_total", PORT, "Bytes sent; RoCE: RDMA only.",
             f"{_COUNTERS}/port_xmit_data times 4", "bytes"),
     counter("rdma_port_receive_bytes_total", PORT, "Bytes received; RoCE: RDMA only.",
@@ -103,9 +99,6 @@ _COUNTER_ROWS: tuple[Metric, ...] = (
     _sticky("vl15_dropped_total", "Management packets dropped.", "VL15_dropped", _BITS_16),
     _sticky("transmit_wait_ticks_total", "Ticks with data but no credit; a tick's length depends on the adapter.",
             "port_xmit_wait", _BITS_32),
-)
-
-_HARDWARE_ROWS: tuple[Metric, ...] = (
     _wrapping("out_of_sequence_total", "Packets that came out of order.", "out_of_sequence, oos_drop_count"),
     _wrapping("packet_sequence_errors_total", "Answers that reported a gap in the packets sent.",
               "packet_seq_err, seq_err_naks_rcvd").judged(
@@ -151,9 +144,6 @@ _HARDWARE_ROWS: tuple[Metric, ...] = (
     _wrapping("receive_atomic_requests_total", "Atomic operations received.", "rx_atomic_requests", opt_in=True),
     _wrapping("receive_dct_connects_total", "Dynamically connected transport connections received.",
               "rx_dct_connect", opt_in=True),
-)
-
-_VOLUME_ROWS: tuple[Metric, ...] = (
     counter("rdma_transmit_bytes_total", PORT, "Bytes sent (adapters without port counters).",
             f"{_HARDWARE}/tx_bytes", "bytes"),
     counter("rdma_receive_bytes_total", PORT, "Bytes received (adapters without port counters).",
@@ -186,5 +176,3 @@ _VOLUME_ROWS: tuple[Metric, ...] = (
     counter("rdma_write_receive_bytes_total", PORT, "Bytes received by RDMA writes.",
             f"{_HARDWARE}/rdma_write_recv_bytes", "bytes", opt_in=True),
 )
-
-ROWS: tuple[Metric, ...] = (*_PORT_ROWS, *_COUNTER_ROWS, *_HARDWARE_ROWS, *_VOLUME_ROWS)

@@ -460,7 +460,6 @@ class Pair(Part):
     bandwidth_bytes_per_second = Number("pair_bandwidth_bytes_per_second")
     expected_bandwidth_bytes_per_second = Number("pair_expected_bandwidth_bytes_per_second")
     both_ways_bandwidth_bytes_per_second = Number("pair_both_ways_bandwidth_bytes_per_second")
-    latency_seconds = Number("pair_latency_seconds")
 
 
 class Suspect(Part):

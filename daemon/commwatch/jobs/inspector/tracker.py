@@ -66,7 +66,7 @@ class JobInspector(Tracker):
                       error=type(error).__name__)  # fmt: skip
             return
         shown = self._readings(reports)
-        self._store.show(GROUP, "", shown, outcome.time, outcome.time + outcome.collector.lifetime)
+        self._store.show(GROUP, "", shown, outcome.time, outcome.collector.lifetime)
 
     def _identity(self, pid: int) -> tuple[int, int] | None:
         """The user of a process, and its id in its own namespace; None where its status is not shown."""

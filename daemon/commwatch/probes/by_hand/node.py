@@ -95,8 +95,7 @@ class NodeByHand:
             return
         self._store.drop_group(collector)
         collected, absences = await collect_patiently(self._reader, collector)
-        for device, block in collected.blocks.items():
-            self._store.put(collector, device, block, float("inf"))
+        self._store.put_run(collector, collected.blocks, float("inf"))
         if collected.occupants is not None:
             self._store.occupants = collected.occupants
         absent = [f"{one.device or 'driver'}: {one.reason}: {one.detail}" for one in absences]
