@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from commwatch.sources import files
 
 MOST_NAMES = 4096
-"""Names that are read of one folder or pattern, at most."""
+"""Names that the daemon reads of one folder or pattern, at most."""
 ANY_HOST = "*"
 _PACKED = (".gz", ".xz", ".bz2", ".zst", ".lz4", ".zip")
 """Endings of files that rotation has packed: what they hold was read before."""
@@ -57,22 +57,23 @@ def name_of(name: str, host: str, pid: int) -> str:
     return "%".join(part.replace("%h", host).replace("%p", str(pid)) for part in name.split("%%"))
 
 
-def find_logs(name: str, host: str) -> tuple[list[LogFile], OSError | None]:
+def find_logs(name: str, host: str, most_names: int = MOST_NAMES) -> tuple[list[LogFile], OSError | None]:
     """The regular files that a configured name stands for now, each once.
 
     Args:
         name: absolute path of a file or a folder, or a pattern; see ``pattern_of``.
         host: of this node, or ``ANY_HOST``.
+        most_names: that are read of a folder, or of the pattern.
 
     Returns:
         The files, and the error of a path that cannot be read; a missing file is no error.
     """
     found: dict[str, LogFile] = {}
     failed: OSError | None = None
-    for path in itertools.islice(_names(pattern_of(name, host)), MOST_NAMES):
+    for path in itertools.islice(_names(pattern_of(name, host)), most_names):
         try:
             if os.path.isdir(path):
-                inside = sorted(itertools.islice(os.scandir(path), MOST_NAMES), key=lambda entry: entry.name)
+                inside = sorted(itertools.islice(os.scandir(path), most_names), key=lambda entry: entry.name)
                 names = [entry.path for entry in inside if not entry.name.startswith(".")]
             else:
                 names = [path]
