@@ -414,6 +414,25 @@ def test_a_run_ends_in_time_and_the_next_one_goes_on(node: LogFolder, monkeypatc
     assert 8 < runs < 60
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to other users")
+def test_the_many_logs_of_one_user_delay_no_other_s(node: LogFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user's is followed, though more were written later, and read by the second run."""
+    monkeypatch.setattr(source, "MOST_FILES", 20)
+    ticks = iter(range(10**9))
+    base = node.now
+    monkeypatch.setattr(
+        node.source, "_monotonic", lambda: base + LOOK_SECONDS + next(ticks) * source.BUSY_SECONDS / 50
+    )  # fmt: skip
+    node.write(CUDA, "other.log")
+    os.utime(node.folder / "other.log", (node.began, node.began))
+    for number in range(30):
+        node.write(RETRY * 100, f"{number}.log")
+        os.chown(node.folder / f"{number}.log", 1000, -1)
+
+    batches = [node.source.collect("nccl_logs") for _ in range(2)]
+    assert {one.category for batch in batches for one in batch.log_errors} == {"ib_retry", "cuda"}
+
+
 @pytest.mark.parametrize(
     "data",
     [b"\x00" * 300_000, b"NCCL WARN " * 30_000, os.urandom(300_000), b"\r" * 300_000, b"NCCL WARN x\xff\n" * 300],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
@@ -15,6 +14,7 @@ from commwatch.jobs.flight_recorder.reading import read_file
 from commwatch.jobs.flight_recorder.recording import condense
 from commwatch.jobs.flight_recorder.report import COLLECTOR, MOST_VERDICTS, JobVerdict, shortened
 from commwatch.jobs.flight_recorder.verdict import KINDS, RankDump, judge, likelihood
+from commwatch.jobs.turns import in_turn
 from commwatch.readings import Absence, Batch, DeviceReadings
 from commwatch.sources import files
 from commwatch.sources.base import Origin, Source
@@ -113,12 +113,8 @@ class FlightRecorderSource(Source):
         """One file of each user after the other, another user first in each run: the many of one delay no other's."""
         owners = sorted({one.owner for one in complete})
         self._turn += 1
-        numbers: Counter[int] = Counter()
-        turns = []
-        for one in complete:
-            numbers[one.owner] += 1
-            turns.append((numbers[one.owner], (owners.index(one.owner) + self._turn) % len(owners), one))
-        return [one for _, _, one in sorted(turns, key=lambda turn: turn[:2])]
+        first = sorted(complete, key=lambda one: (owners.index(one.owner) + self._turn) % len(owners))
+        return in_turn(first, lambda one: one.owner)
 
     def _is_pending(self, file: DumpFile) -> bool:
         return file.path not in self._read or self._read[file.path][0] != file

@@ -20,6 +20,7 @@ from commwatch.jobs.inspector.report import COLLECTOR, MOST_FILES, InspectorRepo
 from commwatch.jobs.logs.files import LogFile, find_logs, short_host
 from commwatch.jobs.logs.position import Position
 from commwatch.jobs.logs.tail import LogTail
+from commwatch.jobs.turns import in_turn
 from commwatch.readings import Absence, Batch, DeviceReadings
 from commwatch.regular_file import read_regular
 from commwatch.sources import files
@@ -113,7 +114,7 @@ class InspectorSource(Source):
             these, failed = find_logs(name, self._host)
             self._failed = self._failed or failed
             found |= {one.identity: one for one in these}
-        latest = sorted(found.values(), key=lambda one: one.changed, reverse=True)[:MOST_FILES]
+        latest = in_turn(sorted(found.values(), key=lambda one: -one.changed), lambda one: one.owner)[:MOST_FILES]
         # A link may lead anywhere, and Inspector makes none.
         latest = [one for one in latest if not os.path.islink(one.path)]
         gpus = {one.path: one for one in latest if one.path.endswith(".prom")}
@@ -129,15 +130,14 @@ class InspectorSource(Source):
 
     def _begin(self, file: LogFile, now: float) -> ProcessFile:
         """A file that was not followed: what stands in it is old, unless it was made since the last search."""
-        tail, owner = LogTail(file, Position()), -1
+        tail = LogTail(file, Position())
+        if self._searched is not None:
+            return ProcessFile(tail, None)
         try:
-            owner = os.stat(file.path, follow_symlinks=False).st_uid
-            if self._searched is not None:
-                return ProcessFile(tail, None, owner)
             tail.start_at_end()
         except OSError as error:
             self._failed = self._failed or _serious(error)
-        return ProcessFile(tail, now - self._age(file) if file.size else None, owner)
+        return ProcessFile(tail, now - self._age(file) if file.size else None)
 
     def _age(self, file: LogFile) -> float:
         """Seconds since a file was written last; its owner can set any time."""
@@ -224,12 +224,12 @@ class InspectorSource(Source):
         for process in self._processes.values():
             if not process.pid:
                 continue
-            result, waiting = process.window.result, self._arrivals.published.get((process.owner, process.pid))
+            result, waiting = process.window.result, self._arrivals.published.get((process.tail.owner, process.pid))
             is_current = result is not None and now - result.at <= max(STALE_SECONDS, 3 * result.seconds)
             yield ProcessReport(
                 process.pid,
                 short_host(process.host) == self._host,
-                owner=process.owner,
+                owner=process.tail.owner,
                 newest_age=None if process.newest is None else now - process.newest,
                 share=result.share if result is not None and is_current else None,
                 waits_seconds=None if waiting is None else waiting.seconds,

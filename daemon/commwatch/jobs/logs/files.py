@@ -29,6 +29,8 @@ class LogFile:
     """When it was written last, seconds since 1970."""
     size: int
     """Bytes."""
+    owner: int
+    """Id of the user."""
 
 
 def short_host(name: str) -> str:
@@ -103,7 +105,7 @@ def stat_log(path: str) -> LogFile | None:
     found = os.stat(path)
     if not stat.S_ISREG(found.st_mode):
         return None
-    return LogFile(path, identity_of(found.st_dev, found.st_ino), found.st_mtime, found.st_size)
+    return LogFile(path, identity_of(found.st_dev, found.st_ino), found.st_mtime, found.st_size, found.st_uid)
 
 
 def identity_of(device: int, number: int) -> str:

@@ -20,6 +20,7 @@ from commwatch.jobs.logs.lines import parse_line, telling_lines
 from commwatch.jobs.logs.position import LogsPosition, Position
 from commwatch.jobs.logs.tail import MOST_HOSTS, LogTail
 from commwatch.jobs.logs.transport import Transport, TransportLines
+from commwatch.jobs.turns import in_turn
 from commwatch.readings import Absence, Batch, DeviceReadings, LogErrors
 from commwatch.sources import files
 from commwatch.sources.base import Origin, Source
@@ -30,7 +31,7 @@ BUSY_SECONDS = 0.25
 LOOK_SECONDS = 15.0
 """Between two searches for new files."""
 MOST_FILES = 512
-"""The files that were written last; older ones are left out."""
+"""The files of each user that were written last; older ones are left out."""
 MOST_OPEN = 128
 """Descriptors that stay open, through which a renamed file is read to its end."""
 CLOCKS_SECONDS = 60.0
@@ -118,10 +119,18 @@ class NcclLogsSource(Source):
     # --- what stands in them ---
 
     def _read_all(self, started: float, errors: Errors) -> OSError | None:
-        """Read piece by piece in turn, for as long as a run may take; returns why something cannot be read."""
+        """Read a piece of each user after the other, for as long as a run may take: the logs of one delay no other's.
+
+        Returns why something cannot be read.
+        """
         failed: OSError | None = None
-        waiting = deque(sorted((*self._gone, *self._tails.values()), key=lambda tail: tail.looked))
-        while waiting and self._monotonic() - started < BUSY_SECONDS:
+        of_users: dict[int, deque[LogTail]] = {}
+        for tail in sorted((*self._gone, *self._tails.values()), key=lambda tail: tail.looked):
+            of_users.setdefault(tail.owner, deque()).append(tail)
+        # First the user whose logs were not read for longest: one piece may take all the time.
+        turns = deque(sorted(of_users.values(), key=lambda tails: tails[-1].looked))
+        while turns and self._monotonic() - started < BUSY_SECONDS:
+            waiting = turns.popleft()
             tail = waiting.popleft()
             try:
                 if self._read_piece(tail, started, errors):
@@ -133,6 +142,8 @@ class NcclLogsSource(Source):
                     self._forget(tail)
                 if files.reason_of(error) != "not_found":
                     failed = failed or error
+            if waiting:
+                turns.append(waiting)
         return failed
 
     def _read_piece(self, tail: LogTail, started: float, errors: Errors) -> bool:
@@ -247,7 +258,7 @@ class NcclLogsSource(Source):
             self._failed = self._failed or failed
             for one in these:
                 found.setdefault(one.identity, one)
-        latest = sorted(found.values(), key=lambda one: one.changed, reverse=True)[:MOST_FILES]
+        latest = in_turn(sorted(found.values(), key=lambda one: -one.changed), lambda one: one.owner)[:MOST_FILES]
         wanted = {one.identity: one for one in latest}
         for identity in self._tails.keys() - wanted.keys():
             self._gone.append(self._tails.pop(identity))
