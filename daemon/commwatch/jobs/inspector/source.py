@@ -42,7 +42,9 @@ _OLDEST_SECONDS: Final = 1e9
 class _GpuFile:
     """A .prom file that is read again when it has changed."""
 
-    def __init__(self, newest: float) -> None:
+    def __init__(self, name: str, newest: float) -> None:
+        self.name = name
+        """The configured name that leads to it."""
         self.owner = -1
         self.stamp = (0.0, -1)
         self.page = Page({}, {}, None, 0, "")
@@ -52,7 +54,8 @@ class _GpuFile:
 
 
 class InspectorSource(Source):
-    """Reads what was added to Inspector's files since the last run.
+    """Reads what was added to Inspector's files since the last run. The devices of this source are the configured
+    names, as for the logs of jobs.
 
     Args:
         names: folders, files and patterns, as ``jobs.logs.files.find_logs`` takes them.
@@ -94,6 +97,8 @@ class InspectorSource(Source):
         started = self._monotonic()
         if self._searched is None or started - self._searched >= SEARCH_SECONDS:
             self._search(started)
+        if self._only is not None:
+            return Batch()
         failed = self._read(started) or self._failed
         self._arrivals.settle(started)
         batch = Batch(audit=msgspec.json.encode(InspectorReport(tuple(self._reports(started)))))
@@ -110,7 +115,7 @@ class InspectorSource(Source):
     def _search(self, now: float) -> None:
         found: dict[str, LogFile] = {}
         self._failed = None
-        for name in self._names:
+        for name in self._touched(self._names):
             these, failed = find_logs(name, self._host)
             self._failed = self._failed or failed
             found |= {one.identity: one for one in these}
@@ -124,8 +129,11 @@ class InspectorSource(Source):
             self._sum(gone)
             gone.tail.close()
         for identity in wanted.keys() - self._processes.keys():
+            self._report(wanted[identity].name)
             self._processes[identity] = self._begin(wanted[identity], now)
-        self._gpus = {path: self._gpus.get(path) or _GpuFile(now - self._age(one)) for path, one in gpus.items()}
+        self._gpus = {
+            path: self._gpus.get(path) or _GpuFile(one.name, now - self._age(one)) for path, one in gpus.items()
+        }
         self._searched = now
 
     def _begin(self, file: LogFile, now: float) -> ProcessFile:
@@ -150,6 +158,7 @@ class InspectorSource(Source):
         failed: OSError | None = None
         processes, until = list(self._processes.values()), self._cpu() + CPU_SECONDS
         for path, gpu in self._gpus.items():
+            self._report(gpu.name)
             try:
                 if self._cpu() < until:
                     self._read_gpu(path, gpu, started)
@@ -157,6 +166,7 @@ class InspectorSource(Source):
                 failed = failed or _serious(error)
         self._turn = (self._turn + 1) % max(1, len(processes))
         for process in (*processes[self._turn :], *processes[: self._turn]):
+            self._report(process.tail.name)
             try:
                 self._read_process(process, started, until)
             except OSError as error:

@@ -31,6 +31,8 @@ class LogFile:
     """Bytes."""
     owner: int
     """Id of the user."""
+    name: str
+    """The configured name that leads to it."""
 
 
 def short_host(name: str) -> str:
@@ -86,7 +88,7 @@ def find_logs(name: str, host: str, most_names: int = MOST_NAMES) -> tuple[list[
             if each.endswith(_PACKED):
                 continue
             try:
-                one = stat_log(each)
+                one = stat_log(each, name)
             except OSError as error:
                 if files.reason_of(error) != "not_found":
                     failed = failed or error
@@ -96,8 +98,11 @@ def find_logs(name: str, host: str, most_names: int = MOST_NAMES) -> tuple[list[
     return list(found.values()), failed
 
 
-def stat_log(path: str) -> LogFile | None:
+def stat_log(path: str, name: str) -> LogFile | None:
     """A regular file, or one that a link leads to; None for anything else.
+
+    Args:
+        name: the configured name that leads to it.
 
     Raises:
         OSError: as the kernel gave it.
@@ -105,7 +110,7 @@ def stat_log(path: str) -> LogFile | None:
     found = os.stat(path)
     if not stat.S_ISREG(found.st_mode):
         return None
-    return LogFile(path, identity_of(found.st_dev, found.st_ino), found.st_mtime, found.st_size, found.st_uid)
+    return LogFile(path, identity_of(found.st_dev, found.st_ino), found.st_mtime, found.st_size, found.st_uid, name)
 
 
 def identity_of(device: int, number: int) -> str:

@@ -125,7 +125,7 @@ def _opened(names: Iterable[str]) -> Iterator[tuple[str, BinaryIO, float]]:
             yield "standard input", sys.stdin.buffer, time.time()
             continue
         logs, failed = find_logs(name, ANY_HOST, MOST_NAMES)
-        if not logs and failed is None and name.endswith(_PACKED) and (packed := stat_log(name)) is not None:
+        if not logs and failed is None and name.endswith(_PACKED) and (packed := stat_log(name, name)) is not None:
             logs = [packed]
         if failed is not None:
             raise failed

@@ -56,7 +56,8 @@ _SERIES: tuple[Series, ...] = (("commwatch_nccl_log_files", ()), ("commwatch_ncc
 
 
 class NcclLogsSource(Source):
-    """Reads what was added to the logs since the last run.
+    """Reads what was added to the logs since the last run. The devices of this source are the configured names: each
+    may lie on a file server that is gone.
 
     The contents of a file at its first reading are old and do not count, unless the file was created while this source,
     or the one that it resumes, was watching.
@@ -106,6 +107,8 @@ class NcclLogsSource(Source):
         if started - self._searched >= LOOK_SECONDS or not self._names_stand():
             self._search()
             self._searched = started
+        if self._only is not None:
+            return Batch()  # that it answered is all there is to know
         errors: Errors = {}
         failed = self._read_all(started, errors) or self._failed
         self._let_go()
@@ -132,6 +135,7 @@ class NcclLogsSource(Source):
         while turns and self._monotonic() - started < BUSY_SECONDS:
             waiting = turns.popleft()
             tail = waiting.popleft()
+            self._report(tail.name)
             try:
                 if self._read_piece(tail, started, errors):
                     waiting.append(tail)
@@ -240,8 +244,9 @@ class NcclLogsSource(Source):
         the log is read from its beginning.
         """
         for tail in self._tails.values():
+            self._report(tail.name)
             try:
-                found = stat_log(tail.path)
+                found = stat_log(tail.path, tail.name)
             except OSError:
                 return False
             if found is None or found.identity != tail.identity or found.size < tail.position.offset:
@@ -253,7 +258,7 @@ class NcclLogsSource(Source):
         found: dict[str, LogFile] = {}
         self._failed = None
         now = self._clock()
-        for name in self._names:
+        for name in self._touched(self._names):
             these, failed = find_logs(name, self._host)
             self._failed = self._failed or failed
             for one in these:
@@ -267,8 +272,11 @@ class NcclLogsSource(Source):
                 self._tails[identity].path = one.path
         # Those known from an earlier process first: a copy is known by how far the file was read that it was made of.
         for identity in sorted(wanted.keys() - self._tails.keys(), key=lambda one: one not in self._known):
+            self._report(wanted[identity].name)
             self._tails[identity] = self._begin(wanted[identity])
-        self._watched_since = now
+        # What is new below a name that is left out is so too once it is read again.
+        if not self._leave_out or self._watched_since is None:
+            self._watched_since = now
 
     def _begin(self, file: LogFile) -> LogTail:
         """A file that was not followed until now."""
