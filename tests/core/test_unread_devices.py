@@ -49,7 +49,7 @@ def test_a_path_of_job_files_is_not_named(daemon: FedDaemon) -> None:
     """The endpoint is open to strangers."""
     gone = Absence("/home/alice/secret", "deadline", "no answer in time")
 
-    assert named(daemon, "nccl_logs", gone) == {("nccl_logs", "path", "deadline")}
+    assert named(daemon, "nccl_logs", gone) == {("nccl_logs", "a path of job files", "deadline")}
 
 
 STATE = ("commwatch_nvlink_link_state", ("0", SLOTS[0], "3"))

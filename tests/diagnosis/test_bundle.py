@@ -143,8 +143,9 @@ def test_the_driver_is_left_alone_where_that_matters() -> None:
     """While the daemon is paused for someone who needs the driver, and while a process hangs in it already."""
     calm, paused = known_of(faulty()), known_of(faulty(maintenance="driver upgrade"))
     stuck = known_of(faulty(), {("commwatch_worker_stuck", ("nvml",)): 1})
+    at_a_file = known_of(faulty(), {("commwatch_worker_stuck", ("jobs",)): 1})
 
-    assert why_driver_is_left_alone(calm) == ""
+    assert why_driver_is_left_alone(calm) == why_driver_is_left_alone(at_a_file) == ""
     assert why_driver_is_left_alone(paused) == "the daemon is paused (driver upgrade), so that the driver is free"
     assert why_driver_is_left_alone(stuck) == "a process of the daemon is stuck in the driver already"
 

@@ -15,7 +15,7 @@ from commwatch_exporters.snapshot import Series, Value
 GROUP: Final = "unread_devices"
 _FAILING: Final = "commwatch_collector_device_failing"
 _OF_INVENTORY: Final = "inventory"
-_PATH: Final = "path"
+_PATH: Final = "a path of job files"
 """In place of a path, which only the log of the daemon names: the endpoint is open."""
 _MOST: Final = 64
 """Devices and reasons of one collector that are named; interfaces of containers come by the thousand."""
