@@ -164,6 +164,7 @@ SILENT = [
     (HGX, {"NCCL_IB_HCA": "mlx5"}),
     (HGX, {"NCCL_IB_HCA": "^=mlx5_9"}),
     (MANY, {"NCCL_IB_HCA": "mlx5"}),  # meant as a beginning: no adapter has this name
+    (MANY, {"NCCL_IB_HCA": ",".join(f"mlx5_{number}" for number in range(12))}),  # mlx5_10 is meant too
     (CONSUMER, {"NCCL_IB_HCA": "^mlx5_9"}),
     (STORAGE, {"NCCL_IB_HCA": "=mlx5_0:1,mlx5_1:1"}),  # the slower port has another purpose
     (DOWN, {"NCCL_IB_HCA": "=mlx5_0"}),
