@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from commwatch.jobs.logs import source
 from commwatch.jobs.logs.categories import SIDES
+from commwatch.jobs.logs.files import MOST_NAMES
 from commwatch.jobs.logs.source import LOOK_SECONDS, SET_UP_SECONDS, NcclLogsSource
 from commwatch.readings import Batch
 from commwatch_exporters.snapshot import Layout, Value
@@ -391,6 +392,19 @@ def test_the_number_of_files_is_told_and_bounded(node: LogFolder, monkeypatch: p
     assert sum(one.count for one in batch.log_errors) == 3
     node.write(CUDA)
     assert node.count() == {"cuda": 1}
+
+
+@pytest.mark.parametrize("name", ["", "*.log"])
+def test_more_names_than_are_read_are_told(node: LogFolder, name: str) -> None:
+    """The logs of running jobs may be among the others."""
+    node.start(name)
+    for number in range(MOST_NAMES - 1):
+        node.write("", f"{number}.log")
+    assert node.run().absences == []
+    node.write("", "one more.log")
+    (absence,) = node.run().absences
+
+    assert "more than 4,096 names, of which not all are read" in absence.detail
 
 
 def test_a_run_ends_in_time_and_the_next_one_goes_on(node: LogFolder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import itertools
 import os
@@ -70,15 +71,19 @@ def find_logs(name: str, host: str, most_names: int = MOST_NAMES) -> tuple[list[
         most_names: that are read of a folder, or of the pattern.
 
     Returns:
-        The files, and the error of a path that cannot be read; a missing file is no error.
+        The files, and the error of a path that cannot be read, or has more names; a missing file is no error.
     """
     found: dict[str, LogFile] = {}
-    failed: OSError | None = None
-    for path in itertools.islice(_names(pattern_of(name, host)), most_names):
+    paths = list(itertools.islice(_names(pattern_of(name, host)), most_names + 1))
+    failed = _too_many(name, most_names) if len(paths) > most_names else None
+    for path in paths[:most_names]:
         try:
             if os.path.isdir(path):
-                inside = sorted(itertools.islice(os.scandir(path), most_names), key=lambda entry: entry.name)
-                names = [entry.path for entry in inside if not entry.name.startswith(".")]
+                with os.scandir(path) as listed:
+                    inside = list(itertools.islice(listed, most_names + 1))
+                if len(inside) > most_names:
+                    failed = failed or _too_many(path, most_names)
+                names = sorted(one.path for one in inside[:most_names] if not one.name.startswith("."))
             else:
                 names = [path]
         except OSError as error:
@@ -96,6 +101,10 @@ def find_logs(name: str, host: str, most_names: int = MOST_NAMES) -> tuple[list[
             if one is not None:
                 found.setdefault(one.identity, one)
     return list(found.values()), failed
+
+
+def _too_many(path: str, most_names: int) -> OSError:
+    return OSError(errno.E2BIG, f"more than {most_names:,} names, of which not all are read; move old ones away", path)
 
 
 def stat_log(path: str, name: str) -> LogFile | None:
