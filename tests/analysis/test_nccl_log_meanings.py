@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -684,14 +686,21 @@ def test_a_log_packed_with_zstd_is_read_by_the_program_of_the_system(
     assert incident.category == "usage"
 
 
-def test_a_packed_log_is_read_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small file may hold any number of bytes."""
-    monkeypatch.setattr(reading, "MOST_UNPACKED", 1)
-    (tmp_path / "a.gz").write_bytes(gzip.compress(b"all is well\n" * 1_000_000))
-    answer = answer_from([str(tmp_path / "a.gz")])
+def test_logs_are_read_for_a_time_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small file may hold any number of bytes. No errors are never said to be found in what was not read."""
+    seconds = itertools.count(step=reading.MOST_SECONDS / 3)
+    monkeypatch.setattr(
+        reading, "time", SimpleNamespace(monotonic=seconds.__next__, time=time.time, gmtime=time.gmtime)
+    )  # fmt: skip
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"step 100 loss 2.3\n" * 1_000_000))
+    (tmp_path / "b.log").write_text(CUDA.format("invalid device ordinal"))
+    answer = answer_from([str(tmp_path / "a.gz"), str(tmp_path / "b.log")])
 
     assert 0 < answer.logs[0].lines < 1_000_000
-    assert "holds more than is read" in said(answer)
+    assert [(one.is_cut, one.told) for one in answer.logs] == [(True, 0), (True, 0)]
+    assert answer.verdict == "unknown"
+    assert f"{tmp_path}/b.log: read up to line 0 only; the time for reading was over" in said(answer)
+    assert "shows work, but not all was read" in said(answer)
 
 
 def test_what_cannot_be_unpacked_is_refused_with_what_would_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

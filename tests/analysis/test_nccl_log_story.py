@@ -66,6 +66,27 @@ def test_a_line_says_when_it_was_written(line: str, time: float | None) -> None:
     assert incident.began == (None if time is None else pytest.approx(time, abs=1e-6))
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        "2026-03-02T12:00:00.123456789Z stderr F ",
+        "2026-03-02T12:00:00.123456789+01:00 stdout F ",
+        "2026-03-02T12:00:00.123456789Z ",
+        "[pod/train-0/worker] 2026-03-02T12:00:00.123456789Z ",
+        "[pod/train-0/worker] ",
+    ],
+)
+@pytest.mark.parametrize("end", ["KeyError: 'x'", "[rank1]: KeyError: 'x'", "Bus error", "Segmentation fault"])
+def test_what_a_container_writes_before_a_line_hides_no_end(before: str, end: str) -> None:
+    """In the log of a pod, and by kubectl logs: a process that ended is why its peer lost the connection."""
+    lost = "node1:41:77 [1] net_ib.cc:1 NCCL WARN NET/IB : Got completion from peer 10.0.0.7<4> with status=12"
+    (plain,) = answer_to(f"{end}\n{lost}\n").incidents
+    (one,) = answer_to(f"{before}{end}\n{before}{lost}\n").incidents
+
+    assert (one.category, one.text) == (plain.category, plain.text)
+    assert one.category == "crash"
+
+
 def test_an_incident_holds_all_that_its_line_says() -> None:
     """Who, where, when, and for how long a call had waited."""
     (one,) = answer_to(gave_up(600.5, 5)).incidents

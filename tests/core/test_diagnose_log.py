@@ -365,6 +365,19 @@ def test_a_log_full_of_trouble_is_cut_and_says_so(
     assert "so much of it is trouble" in printed(capsys, log)[1]
 
 
+def test_the_logs_of_all_ranks_of_a_large_job_are_read(tmp_path: Path) -> None:
+    """The one rank that does not report a time-out is found among a thousand."""
+    for rank in set(range(1024)) - {700}:
+        (tmp_path / f"rank_{rank}.log").write_text(
+            f"[rank{rank}]:[E a.cpp:683] [Rank {rank}] Watchdog caught collective operation timeout: "
+            "WorkNCCL(SeqNum=7, OpType=X, Timeout(ms)=600000) ran for 600000 milliseconds before timing out.\n"
+        )
+    (tmp_path / "rank_700.log").write_text("step 100 loss 2.3\n")
+    (incident,) = answer_from([str(tmp_path)]).incidents
+
+    assert (len(incident.ranks), incident.silent_ranks) == (1023, ("700",))
+
+
 @pytest.mark.parametrize(
     "data",
     [b"", b"\x00" * 2_000_000, b"NCCL WARN " * 200_000, os.urandom(1_000_000), b"\r" * 2_000_000, b"x" * 5_000_000],

@@ -44,6 +44,24 @@ def node(tmp_path: Path) -> Node:
     return made
 
 
+def test_before_hopper_a_hang_is_found_where_nvlinks_count_the_payload(tmp_path: Path) -> None:
+    """What PCIe moves is sampled there: that ends a hang as well, and is too little to judge a job by alone."""
+    made = {}
+    for links in (12, 0):
+        (tmp_path / str(links)).mkdir()
+        made[links] = Node(tmp_path / str(links), links=links)
+    for one in made.values():
+        one.has_gpm = False
+        one.read(620)
+        one.stops(60)
+    assert made[12].shown(STUCK) == {("0",): 60}
+    assert (made[0].shown(STUCK), made[0].shown(UNREAD)) == ({}, {("0", "pcie"): 1})
+    made[12].pcie = 0.02
+    made[12].read(10)
+
+    assert made[12].shown(STUCK) == {("0",): 0}
+
+
 @pytest.mark.parametrize(
     "gpus",
     [(SPINS,) * 4, (IDLE, SPINS, SPINS, SPINS), (SPINS, SPINS, IDLE, IDLE)],

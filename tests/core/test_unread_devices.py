@@ -45,6 +45,13 @@ def test_a_gpu_that_is_known_by_its_index_alone_is_named_by_its_address(daemon: 
     assert named(daemon, "nvml_gpu", Absence("index:0", "unreadable", "a")) >= {("nvml_gpu", SLOTS[0], "unreadable")}
 
 
+def test_a_path_of_job_files_is_not_named(daemon: FedDaemon) -> None:
+    """The endpoint is open to strangers."""
+    gone = Absence("/home/alice/secret", "deadline", "no answer in time")
+
+    assert named(daemon, "nccl_logs", gone) == {("nccl_logs", "a path of job files", "deadline")}
+
+
 STATE = ("commwatch_nvlink_link_state", ("0", SLOTS[0], "3"))
 WIDTH = ("commwatch_pcie_link_width_lanes", ("0", SLOTS[0]))
 PORT = ("mlx5_0", "1")

@@ -143,8 +143,9 @@ def test_the_driver_is_left_alone_where_that_matters() -> None:
     """While the daemon is paused for someone who needs the driver, and while a process hangs in it already."""
     calm, paused = known_of(faulty()), known_of(faulty(maintenance="driver upgrade"))
     stuck = known_of(faulty(), {("commwatch_worker_stuck", ("nvml",)): 1})
+    at_a_file = known_of(faulty(), {("commwatch_worker_stuck", ("jobs",)): 1})
 
-    assert why_driver_is_left_alone(calm) == ""
+    assert why_driver_is_left_alone(calm) == why_driver_is_left_alone(at_a_file) == ""
     assert why_driver_is_left_alone(paused) == "the daemon is paused (driver upgrade), so that the driver is free"
     assert why_driver_is_left_alone(stuck) == "a process of the daemon is stuck in the driver already"
 
@@ -196,6 +197,8 @@ def test_the_kernel_log_gives_lines_of_interest_alone() -> None:
         def __init__(self) -> None:
             self.records = [
                 b"3,1,1500000,-;NVRM: Xid (PCI:0000:17:00): 79, pid=41, name=my_model, GPU has fallen off the bus.\n",
+                b"3,8,1600000,-;NVRM: Xid (PCI:0000:17:00): 31, pid=41, name=my, mo,del, Ch 00000008, intr 0\n",
+                b"3,9,1700000,-;NVRM: Xid (PCI:0000:17:00): 31, pid=41, name=python3, Ch 00000008, intr 0\n",
                 b"6,2,2500000,-;usb 1-1: new high-speed USB device\n",
                 b"14,3,3500000,-;NVRM: written by a program, password of mine\n",
                 b"4,4,4500000,-;mlx5_core 0000:18:00.0: Port module event\n",
@@ -213,6 +216,8 @@ def test_the_kernel_log_gives_lines_of_interest_alone() -> None:
 
     assert list(lines_of_interest(Log())) == [
         "[      1.500000] NVRM: Xid (PCI:0000:17:00): 79, pid=41, name=(left out), GPU has fallen off the bus.",
+        "[      1.600000] NVRM: Xid (PCI:0000:17:00): 31, pid=41, name=(left out), Ch 00000008, intr 0",
+        "[      1.700000] NVRM: Xid (PCI:0000:17:00): 31, pid=41, name=(left out), Ch 00000008, intr 0",
         "[      4.500000] mlx5_core 0000:18:00.0: Port module event",
         "[      5.500000] pcieport 0000:16:00.0: AER: Corrected error",
         "[      6.500000] (left out)[41]: segfault at 8 ip 7f00 sp 7f10 error 4 in libnvidia-nvvm.so.4[7f,7e+10]",

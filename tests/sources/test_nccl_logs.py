@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from commwatch.jobs.logs import source
 from commwatch.jobs.logs.categories import SIDES
+from commwatch.jobs.logs.files import MOST_NAMES
 from commwatch.jobs.logs.source import LOOK_SECONDS, SET_UP_SECONDS, NcclLogsSource
 from commwatch.readings import Batch
 from commwatch_exporters.snapshot import Layout, Value
@@ -393,6 +394,19 @@ def test_the_number_of_files_is_told_and_bounded(node: LogFolder, monkeypatch: p
     assert node.count() == {"cuda": 1}
 
 
+@pytest.mark.parametrize("name", ["", "*.log"])
+def test_more_names_than_are_read_are_told(node: LogFolder, name: str) -> None:
+    """The logs of running jobs may be among the others."""
+    node.start(name)
+    for number in range(MOST_NAMES - 1):
+        node.write("", f"{number}.log")
+    assert node.run().absences == []
+    node.write("", "one more.log")
+    (absence,) = node.run().absences
+
+    assert "more than 4,096 names, of which not all are read" in absence.detail
+
+
 def test_a_run_ends_in_time_and_the_next_one_goes_on(node: LogFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file full of errors takes several runs; every line counts once, and other files have their turn."""
     ticks = iter(range(10**9))
@@ -412,6 +426,25 @@ def test_a_run_ends_in_time_and_the_next_one_goes_on(node: LogFolder, monkeypatc
 
     assert counts == {"ib_retry": 400, "cuda": 1}
     assert 8 < runs < 60
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to other users")
+def test_the_many_logs_of_one_user_delay_no_other_s(node: LogFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user's is followed, though more were written later, and read by the second run."""
+    monkeypatch.setattr(source, "MOST_FILES", 20)
+    ticks = iter(range(10**9))
+    base = node.now
+    monkeypatch.setattr(
+        node.source, "_monotonic", lambda: base + LOOK_SECONDS + next(ticks) * source.BUSY_SECONDS / 50
+    )  # fmt: skip
+    node.write(CUDA, "other.log")
+    os.utime(node.folder / "other.log", (node.began, node.began))
+    for number in range(30):
+        node.write(RETRY * 100, f"{number}.log")
+        os.chown(node.folder / f"{number}.log", 1000, -1)
+
+    batches = [node.source.collect("nccl_logs") for _ in range(2)]
+    assert {one.category for batch in batches for one in batch.log_errors} == {"ib_retry", "cuda"}
 
 
 @pytest.mark.parametrize(

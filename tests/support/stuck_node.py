@@ -67,6 +67,8 @@ class Node:
         self.held: list[Value] = []
         self.nvlink: Value = 0.3
         self.pcie: Value = 0.002
+        self.has_gpm = True
+        """Whether the GPUs count what PCIe moves; else it is sampled, as before Hopper."""
         self.port_bytes: Value = 0.0
         self.port_rate: float | None = 0.0
         self.disk_rate = 0.0
@@ -120,9 +122,12 @@ class Node:
                 self._ran[pid] += self.cpu[pid] * STEP
             if self.nvlink != 0.3:  # else no file is read
                 self.write()
-            for family, share in (("nvlink", self.nvlink), ("pcie", self.pcie)):
-                self.store.put(f"{family}_use", "", Block(USES[family], [share] * 4, self.now), self.now + 60)
-                self._run({"nvlink": "nvml_nvlink", "pcie": "nvml_gpm"}[family], {})
+            pcie = ("pcie_use", "nvml_gpm") if self.has_gpm else ("pcie_sampled_use", "nvml_pcie_sampled")
+            for family, share, (group, name) in (
+                ("nvlink", self.nvlink, ("nvlink_use", "nvml_nvlink")), ("pcie", self.pcie, pcie),
+            ):  # fmt: skip
+                self.store.put(group, "", Block(USES[family], [share] * 4, self.now), self.now + 60)
+                self._run(name, {})
             self.store.put("rdma", "mlx5_0", Block(PORT, [self.port_bytes], self.now), self.now + 60)
             readings = zip(SLOTS, self.gpus, strict=True)
             self._run("nvml_gpu", {

@@ -34,7 +34,7 @@ class LogRead(msgspec.Struct, frozen=True):
     told: int
     """Lines that report trouble."""
     is_cut: bool
-    """Whether the rest was not read: too many lines report trouble, or a packed log is too long."""
+    """Whether the rest was not read: too many lines report trouble, or the time was over."""
 
 
 class LogPlace(msgspec.Struct, frozen=True):
@@ -153,7 +153,8 @@ def answer_from(names: Sequence[str]) -> LogAnswer:
         incidents[0] = _with_reason(incidents[0], logs) or _with_lines(incidents[0], chapters[0], logs)
     working = [log for log in logs if log.works]
     works = f"{printable(working[0].name)}:{working[0].works}" if working else ""
-    is_clear = any(log.has_ended or log.silent < _STILL_SECONDS for log in working)
+    is_whole = not any(log.is_cut for log in logs)
+    is_clear = is_whole and any(log.has_ended or log.silent < _STILL_SECONDS for log in working)
     verdict: Literal["trouble", "slow", "clear", "unknown"]
     verdict = "trouble" if incidents else "clear" if is_clear else "unknown"
     facts = facts_of(versions, {name for log in logs for name in log.gpus})
@@ -162,7 +163,7 @@ def answer_from(names: Sequence[str]) -> LogAnswer:
         verdict, incidents = "trouble", _with_damage([one for one in incidents if one.certain], damaged)
     elif slow is not None and working and all(set(one.counts) <= _OF_SET_UP for one in incidents):
         verdict, incidents = "slow", [slow]
-        if not is_clear:
+        if is_whole and not is_clear:
             notes = (f"{works} shows work, but is old, and no line says how it ended.", *notes)
     elif slow is not None:
         notes = (*notes, f"{slow.happened} {slow.next_step}")
@@ -426,13 +427,17 @@ def _silent(ranks: Sequence[str]) -> tuple[str, ...]:
 
 
 def log_lines(answer: LogAnswer) -> Iterator[Line]:
+    from commwatch.jobs.logs.reading import MOST_EVENTS
+
     told = sum(log.told for log in answer.logs)
     lines = sum(log.lines for log in answer.logs)
     yield [(f"{_number(len(answer.logs), 'log')}, {_number(lines, 'line')}, {told:,} of them of trouble", "bold")]
-    for log in answer.logs:
-        if log.is_cut:
-            why = "so much of it is trouble" if log.told else "it holds more than is read of one log"
-            yield [(f"{log.name}: read up to line {log.lines:,} only; {why}", "")]
+    cut = [log for log in answer.logs if log.is_cut]
+    for log in cut[:_SHOWN]:
+        why = "so much of it is trouble" if log.told >= MOST_EVENTS else "the time for reading was over"
+        yield [(f"{log.name}: read up to line {log.lines:,} only; {why}", "")]
+    if len(cut) > _SHOWN:
+        yield [(f"{_number(len(cut) - _SHOWN, 'more log')} not read to the end", "")]
     if len(answer.versions) > 1:
         yield [
             (f"versions of NCCL that wrote here: {', '.join(answer.versions)}; all ranks need the same one", "yellow")
@@ -470,6 +475,8 @@ def _what_works(answer: LogAnswer) -> str:
         return "none shows work"
     if OVER_TCP in answer.notes:
         return f"{answer.works} shows work, and no line says whether it is slow"
+    if any(log.is_cut for log in answer.logs):
+        return f"{answer.works} shows work, but not all was read"
     return f"{answer.works} shows work, but is old, and no line says how it ended"
 
 

@@ -16,6 +16,7 @@ from commwatch.config.settings import Config
 from commwatch.diagnosis.bundle import Found, LeftOut, Piece, as_json
 from commwatch.diagnosis.known import Known
 from commwatch.errors import CommwatchError
+from commwatch.findings.rules.daemon import OF_JOB_FILES
 from commwatch.lines import plain
 from commwatch.workers.one_shot import Answer, NoAnswer, ask
 from commwatch_exporters.node.model import Worker
@@ -62,7 +63,7 @@ def why_driver_is_left_alone(known: Known) -> str:
     """Why no program may open a driver now; empty where one may."""
     if known.snapshot.maintenance is not None:
         return f"the daemon is paused ({known.snapshot.maintenance}), so that the driver is free"
-    stuck = any(flag for _, flag in known.facts.each(Worker.stuck))
+    stuck = any(flag for worker, flag in known.facts.each(Worker.stuck) if worker.name != OF_JOB_FILES)
     return "a process of the daemon is stuck in the driver already" if stuck else ""
 
 

@@ -19,8 +19,8 @@ _OF_INTEREST = re.compile(
     re.IGNORECASE,
 )
 
-_PROCESS_NAME = re.compile(r"\bname=[^,\n]*")
-"""In the text of an Xid: the program that ran."""
+_PROCESS_NAME = re.compile(r"\bname=(?:(?:\\x[0-9a-f]{2}|[^\n]){0,15}(?=, )|[^,\n]*)")
+"""In the text of an Xid: the program that ran. Its name has at most 15 bytes, a comma among them too."""
 _CRASHED = re.compile(
     r"(traps: |).{1,60}?(\[[0-9]{1,10}\]:? (?:segfault|general protection|trap |bad frame|unhandled).*)"
 )

@@ -23,6 +23,7 @@ from commwatch.jobs.ranks import (
     read_uptime,
 )
 from commwatch.node.gpus_now import PROCESS_COLLECTOR
+from commwatch.node.pcie_samples import COLLECTOR as PCIE_SAMPLES
 from commwatch.node.run import Outcome
 from commwatch.node.store import Store
 from commwatch.node.tracker import Tracker
@@ -31,7 +32,7 @@ from commwatch_exporters.snapshot import Block, Series, Value
 GROUP: Final = "job_stuck"
 _COLLECTOR: Final = "nvml_gpu"
 _IDENTITY: Final = "nvml_identity"
-_FAMILIES: Final = {"nvml_nvlink": "nvlink", "nvml_gpm": "pcie"}
+_FAMILIES: Final = {"nvml_nvlink": "nvlink", "nvml_gpm": "pcie", PCIE_SAMPLES: "pcie_sampled"}
 """Kind of link by the collector whose readings show its use."""
 _NETWORKS: Final = ("rdma", "network")
 _RDMA_BYTES: Final = ("commwatch_rdma_port_transmit_bytes_total", "commwatch_rdma_transmit_bytes_total")
@@ -351,7 +352,7 @@ class StuckJobs(Tracker):
 
     def _unread(self, gpus: Mapping[str, _Reading]) -> Iterator[str]:
         """The signals without which a job is not judged."""
-        nvlink, pcie = self._shares("nvlink"), self._shares("pcie")
+        nvlink, pcie, sampled = map(self._shares, _FAMILIES.values())
         for device, reading in gpus.items():
             if reading.use is None:
                 yield "use"
@@ -363,7 +364,8 @@ class StuckJobs(Tracker):
             links = None if identity is None else identity.get("commwatch_nvlink_links", *reading.labels)
             if links is None or (links and device not in nvlink):
                 yield "nvlink"
-            if device not in pcie:
+            # A sample misses most of what moves, which is enough where NVLinks count the payload.
+            if device not in pcie and not (links and device in sampled):
                 yield "pcie"
         # The block without a device says which counters there are.
         ports = [block for device, block in self._store.group("rdma").items() if device]

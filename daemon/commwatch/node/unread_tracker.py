@@ -15,6 +15,8 @@ from commwatch_exporters.snapshot import Series, Value
 GROUP: Final = "unread_devices"
 _FAILING: Final = "commwatch_collector_device_failing"
 _OF_INVENTORY: Final = "inventory"
+_PATH: Final = "a path of job files"
+"""In place of a path, which only the log of the daemon names: the endpoint is open."""
 _MOST: Final = 64
 """Devices and reasons of one collector that are named; interfaces of containers come by the thousand."""
 
@@ -59,7 +61,9 @@ class UnreadDevices(Tracker):
         self._store.show(GROUP, _OF_INVENTORY, failing, now)
 
     def _place_of(self, device: str) -> str:
-        """A device by its address as far as that is known, also by the PCI bus for a GPU."""
+        """A device by its address as far as that is known, also by the PCI bus for a GPU; no path of job files."""
+        if device.startswith("/"):
+            return _PATH
         known = self._inventory.address_of(device, self._store.devices(IDENTITY))
         states = self._store.get(STATES, "")
         for (gpu, pci_bus_id), state in states.samples("commwatch_gpu_state") if states is not None else ():

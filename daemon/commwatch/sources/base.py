@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -74,6 +74,13 @@ class Source(ABC):
 
     def _may_touch(self, device: str) -> bool:
         return device not in self._leave_out and (self._only is None or device in self._only)
+
+    def _touched(self, devices: Iterable[str]) -> Iterator[str]:
+        """Those that may be touched, each reported before."""
+        for device in devices:
+            if self._may_touch(device):
+                self._report(device)
+                yield device
 
     @abstractmethod
     def collect(self, collector: str) -> Batch:

@@ -453,7 +453,7 @@ class Reader:
         if slot.unavailable is not None:
             return Absence(slot.only or "", slot.unavailable.reason, slot.unavailable.detail)
         if self._stuck or self.keeper.stuck_elsewhere(self.settings.plan.sources):
-            return Absence(slot.only or "", "deadline", "not read: a process is still stuck in the driver")
+            return Absence(slot.only or "", "deadline", "not read: a process is still stuck in the kernel")
         if slot.only is not None:
             return Absence(slot.only, "deadline", "not read: it did not answer in time, and is tried again later")
         return Absence("", "crashed", f"its worker process {slot.failure}, and is started again later")

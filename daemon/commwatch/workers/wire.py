@@ -251,7 +251,8 @@ class ProgressMark:
     The daemon reads it only when a deadline was missed, so that progress costs neither side a system call.
     """
 
-    SIZE = 128
+    SIZE = 4096
+    """Bytes: a device of the reader of job files is a path."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor

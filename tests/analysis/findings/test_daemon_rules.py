@@ -6,7 +6,9 @@ import pytest
 
 from commwatch.findings.codes import CODES
 from commwatch.findings.finding import Evidence
+from commwatch.findings.rules.daemon import OF_JOB_FILES
 from commwatch.node.starvation import LATE_SECONDS, WAITED_SHARE
+from commwatch.workers.sources import SOURCES
 from support.facts import NOW, Numbers, before, codes_by, codes_of, facts_of, seen_by, shipped
 from support.passes import in_one_pass
 
@@ -79,6 +81,17 @@ def test_a_process_that_hangs_is_told() -> None:
 
     assert codes_by("worker_stuck", facts_of(now)) == [("worker_stuck", "daemon/nvml")]
     assert seen_by("worker_stuck", facts_of({})) == []
+
+
+def test_a_process_that_hangs_at_a_file_server_drains_no_node() -> None:
+    """The one that reads job files, and opens no driver."""
+    assert {row.reader.name for row in SOURCES.values() if row.of_jobs and not row.needs_gpus} == {OF_JOB_FILES}
+    (of_jobs, of_driver) = seen_by(
+        "worker_stuck", facts_of({"commwatch_worker_stuck": {("jobs",): 1.0, ("nvml",): 1.0}})
+    )
+
+    assert "file server" in of_jobs.next_step
+    assert of_driver.next_step == ""
 
 
 def test_a_worker_that_fails_again_and_again_is_told() -> None:

@@ -79,7 +79,13 @@ def test_a_name_like_no_other_is_a_note(name: str) -> None:
     assert len(remark.variable) <= 201
 
 
-@in_one_pass("name", ["NCCL_INSPECTOR_ENABLE", "NCCL_OFI_ANY", "NCCL_FASTRAK_NUM_FLOWS"])
+@in_one_pass(
+    "name",
+    [
+        "NCCL_INSPECTOR_ENABLE", "NCCL_OFI_ANY", "NCCL_FASTRAK_NUM_FLOWS", "NCCL_GPUDIRECTTCPX_CTRL_DEV",
+        "NCCL_PLUGIN_P2P", "NCCL_IBEXT_DISABLE",  # like NCCL_IB_DISABLE, which would end RDMA
+    ],
+)  # fmt: skip
 def test_the_names_of_plugins_are_let_be(name: str) -> None:
     """NCCL does not read them, and should not."""
     assert said(HGX, {name: "1"}) == set()

@@ -164,6 +164,7 @@ SILENT = [
     (HGX, {"NCCL_IB_HCA": "mlx5"}),
     (HGX, {"NCCL_IB_HCA": "^=mlx5_9"}),
     (MANY, {"NCCL_IB_HCA": "mlx5"}),  # meant as a beginning: no adapter has this name
+    (MANY, {"NCCL_IB_HCA": ",".join(f"mlx5_{number}" for number in range(12))}),  # mlx5_10 is meant too
     (CONSUMER, {"NCCL_IB_HCA": "^mlx5_9"}),
     (STORAGE, {"NCCL_IB_HCA": "=mlx5_0:1,mlx5_1:1"}),  # the slower port has another purpose
     (DOWN, {"NCCL_IB_HCA": "=mlx5_0"}),
@@ -234,6 +235,8 @@ def test_a_fixed_gid_is_right_before_nccl_chose_it() -> None:
 
     assert said(ROCE, settings, nccl_version=(2, 20, 5)) == set()
     assert {one[0] for one in said(ROCE, settings, nccl_version=(2, 21, 5))} == {"gid_fixed"}
+    (unknown,) = judged(ROCE, settings)
+    assert unknown.next_step == "Take it out where NCCL is 2.21 or newer; an older one would take entry 0."
 
 
 def test_an_unknown_algorithm_fails_since_2_24_only() -> None:

@@ -136,12 +136,22 @@ def stale(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             yield Match("collector_stale", component, (Evidence("age of the data", age, "seconds", limit, key),))
 
 
+OF_JOB_FILES = "jobs"
+"""The worker that reads what jobs wrote: it opens no driver."""
+_FILE_SERVER = (
+    "journalctl -u commwatch -g 'left alone' names the path: see whether its file server answers. It reads files of "
+    "jobs alone: the node needs no drain for it."
+)
+
+
 def stuck(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Workers with processes that missed their deadline and have not come back."""
     for worker, count in facts.each(Worker.stuck):
         if count:
             component = of_daemon(worker.name, f"worker {worker.name}")
-            yield Match("worker_stuck", component, (Evidence("processes that do not come back", count),))
+            evidence = Evidence("processes that do not come back", count)
+            step = _FILE_SERVER if worker.name == OF_JOB_FILES else ""
+            yield Match("worker_stuck", component, (evidence,), next_step=step)
 
 
 def restarting(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
@@ -279,10 +289,11 @@ DAEMON = RuleSet(
         ),
         FindingCode(
             name="worker_stuck",
-            title="A process of the daemon hangs in a driver",
+            title="A process of the daemon hangs in the kernel",
             severity="warning",
             role="state",
-            meaning="A driver call has not returned. Faults of the device are not seen; others are read.",
+            meaning="A call to a driver has not returned, or one to a file server (worker jobs). Faults of the device "
+            "are not seen; others are read.",
             next_step="Drain the node; kill no process in state D (see ps): it ends when the driver returns. If the "
             "call does not return, power cycle the node once it is free.",
             alert="CommwatchWorkerStuck",

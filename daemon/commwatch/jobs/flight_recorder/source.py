@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
@@ -15,6 +14,7 @@ from commwatch.jobs.flight_recorder.reading import read_file
 from commwatch.jobs.flight_recorder.recording import condense
 from commwatch.jobs.flight_recorder.report import COLLECTOR, MOST_VERDICTS, JobVerdict, shortened
 from commwatch.jobs.flight_recorder.verdict import KINDS, RankDump, judge, likelihood
+from commwatch.jobs.turns import in_turn
 from commwatch.readings import Absence, Batch, DeviceReadings
 from commwatch.sources import files
 from commwatch.sources.base import Origin, Source
@@ -45,7 +45,8 @@ _Job: TypeAlias = "tuple[int, str]"
 class FlightRecorderSource(Source):
     """Reads each dump once it is complete, and judges those of each job together when none of it is left to be read.
 
-    A dump is complete when it has not changed from one run to the next.
+    A dump is complete when it has not changed from one run to the next. The devices of this source are the configured
+    names, as for the logs of jobs.
 
     Args:
         names: of files and folders, and shell patterns.
@@ -60,6 +61,8 @@ class FlightRecorderSource(Source):
         self._clock = clock
         self._seen: dict[str, DumpFile] = {}
         """Of the run before."""
+        self._led: dict[str, str] = {}
+        """By path the configured name that leads to it."""
         self._old: set[tuple[int, int, int]] | None = None
         """Stamps of the files that the first search passed over."""
         self._read: dict[str, tuple[DumpFile, RankDump | None]] = {}
@@ -77,11 +80,14 @@ class FlightRecorderSource(Source):
         started = time.monotonic()
         batch = Batch()
         found = {one.path: one for one in self._find(batch)}
+        if self._only is not None:
+            return Batch()
         pending = [one for one in found.values() if self._is_pending(one)]
         complete = [one for one in pending if self._seen.get(one.path) == one]
         for place, one in enumerate(self._in_turn(complete)):
             if place and time.monotonic() - started >= BUSY_SECONDS:
                 break
+            self._report(self._led[one.path])
             self._read[one.path] = one, (dump := _read(one))
             self._sizes[one.path] = 0 if dump is None else _size(dump)
         self._seen = found
@@ -97,9 +103,12 @@ class FlightRecorderSource(Source):
     def _find(self, batch: Batch) -> Sequence[DumpFile]:
         """The files of now, without those that were there long before this source."""
         found: list[DumpFile] = []
-        for name in self._names:
+        self._led = {}
+        for name in self._touched(self._names):
             try:
-                found += find_all([name])[0]
+                these = find_all([name])[0]
+                self._led |= {one.path: name for one in these}
+                found += these
             except FileNotFoundError:
                 continue  # no job has written there yet
             except OSError as error:
@@ -113,12 +122,8 @@ class FlightRecorderSource(Source):
         """One file of each user after the other, another user first in each run: the many of one delay no other's."""
         owners = sorted({one.owner for one in complete})
         self._turn += 1
-        numbers: Counter[int] = Counter()
-        turns = []
-        for one in complete:
-            numbers[one.owner] += 1
-            turns.append((numbers[one.owner], (owners.index(one.owner) + self._turn) % len(owners), one))
-        return [one for _, _, one in sorted(turns, key=lambda turn: turn[:2])]
+        first = sorted(complete, key=lambda one: (owners.index(one.owner) + self._turn) % len(owners))
+        return in_turn(first, lambda one: one.owner)
 
     def _is_pending(self, file: DumpFile) -> bool:
         return file.path not in self._read or self._read[file.path][0] != file

@@ -75,10 +75,9 @@ class ProcessFile:
         newest: monotonic seconds of the record that was newest when the file was found; None where it was empty.
     """
 
-    def __init__(self, tail: LogTail, newest: float | None, owner: int) -> None:
+    def __init__(self, tail: LogTail, newest: float | None) -> None:
         self.tail = tail
         self.newest = newest
-        self.owner = owner
         self.window = Window()
         named = _NAME.fullmatch(os.path.basename(tail.path))
         self.host, self.pid = (named[1], int(named[2])) if named is not None else ("", 0)
@@ -150,8 +149,8 @@ class ProcessFile:
             return False
         if one.number % EACH == 0 and one.timing != "collective_cpu":
             starts = [kernel.kernel_start_ts for kernel in one.trace.kernel_events] if one.trace is not None else []
-            collective = (self.owner, of.id), one.operation, one.number
-            arrivals.take(collective, (self.owner, self.pid), one.exec_us, min(starts, default=0))
+            collective = (self.tail.owner, of.id), one.operation, one.number
+            arrivals.take(collective, (self.tail.owner, self.pid), one.exec_us, min(starts, default=0))
         return True
 
     def _take_operation(self, one: Collective | PointToPoint, kind: str, of: _Communicator, counts: Counts) -> bool:

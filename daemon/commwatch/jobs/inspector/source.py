@@ -20,6 +20,7 @@ from commwatch.jobs.inspector.report import COLLECTOR, MOST_FILES, InspectorRepo
 from commwatch.jobs.logs.files import LogFile, find_logs, short_host
 from commwatch.jobs.logs.position import Position
 from commwatch.jobs.logs.tail import LogTail
+from commwatch.jobs.turns import in_turn
 from commwatch.readings import Absence, Batch, DeviceReadings
 from commwatch.regular_file import read_regular
 from commwatch.sources import files
@@ -41,7 +42,9 @@ _OLDEST_SECONDS: Final = 1e9
 class _GpuFile:
     """A .prom file that is read again when it has changed."""
 
-    def __init__(self, newest: float) -> None:
+    def __init__(self, name: str, newest: float) -> None:
+        self.name = name
+        """The configured name that leads to it."""
         self.owner = -1
         self.stamp = (0.0, -1)
         self.page = Page({}, {}, None, 0, "")
@@ -51,7 +54,8 @@ class _GpuFile:
 
 
 class InspectorSource(Source):
-    """Reads what was added to Inspector's files since the last run.
+    """Reads what was added to Inspector's files since the last run. The devices of this source are the configured
+    names, as for the logs of jobs.
 
     Args:
         names: folders, files and patterns, as ``jobs.logs.files.find_logs`` takes them.
@@ -93,6 +97,8 @@ class InspectorSource(Source):
         started = self._monotonic()
         if self._searched is None or started - self._searched >= SEARCH_SECONDS:
             self._search(started)
+        if self._only is not None:
+            return Batch()
         failed = self._read(started) or self._failed
         self._arrivals.settle(started)
         batch = Batch(audit=msgspec.json.encode(InspectorReport(tuple(self._reports(started)))))
@@ -109,11 +115,11 @@ class InspectorSource(Source):
     def _search(self, now: float) -> None:
         found: dict[str, LogFile] = {}
         self._failed = None
-        for name in self._names:
+        for name in self._touched(self._names):
             these, failed = find_logs(name, self._host)
             self._failed = self._failed or failed
             found |= {one.identity: one for one in these}
-        latest = sorted(found.values(), key=lambda one: one.changed, reverse=True)[:MOST_FILES]
+        latest = in_turn(sorted(found.values(), key=lambda one: -one.changed), lambda one: one.owner)[:MOST_FILES]
         # A link may lead anywhere, and Inspector makes none.
         latest = [one for one in latest if not os.path.islink(one.path)]
         gpus = {one.path: one for one in latest if one.path.endswith(".prom")}
@@ -123,21 +129,23 @@ class InspectorSource(Source):
             self._sum(gone)
             gone.tail.close()
         for identity in wanted.keys() - self._processes.keys():
+            self._report(wanted[identity].name)
             self._processes[identity] = self._begin(wanted[identity], now)
-        self._gpus = {path: self._gpus.get(path) or _GpuFile(now - self._age(one)) for path, one in gpus.items()}
+        self._gpus = {
+            path: self._gpus.get(path) or _GpuFile(one.name, now - self._age(one)) for path, one in gpus.items()
+        }
         self._searched = now
 
     def _begin(self, file: LogFile, now: float) -> ProcessFile:
         """A file that was not followed: what stands in it is old, unless it was made since the last search."""
-        tail, owner = LogTail(file, Position()), -1
+        tail = LogTail(file, Position())
+        if self._searched is not None:
+            return ProcessFile(tail, None)
         try:
-            owner = os.stat(file.path, follow_symlinks=False).st_uid
-            if self._searched is not None:
-                return ProcessFile(tail, None, owner)
             tail.start_at_end()
         except OSError as error:
             self._failed = self._failed or _serious(error)
-        return ProcessFile(tail, now - self._age(file) if file.size else None, owner)
+        return ProcessFile(tail, now - self._age(file) if file.size else None)
 
     def _age(self, file: LogFile) -> float:
         """Seconds since a file was written last; its owner can set any time."""
@@ -150,6 +158,7 @@ class InspectorSource(Source):
         failed: OSError | None = None
         processes, until = list(self._processes.values()), self._cpu() + CPU_SECONDS
         for path, gpu in self._gpus.items():
+            self._report(gpu.name)
             try:
                 if self._cpu() < until:
                     self._read_gpu(path, gpu, started)
@@ -157,6 +166,7 @@ class InspectorSource(Source):
                 failed = failed or _serious(error)
         self._turn = (self._turn + 1) % max(1, len(processes))
         for process in (*processes[self._turn :], *processes[: self._turn]):
+            self._report(process.tail.name)
             try:
                 self._read_process(process, started, until)
             except OSError as error:
@@ -224,12 +234,12 @@ class InspectorSource(Source):
         for process in self._processes.values():
             if not process.pid:
                 continue
-            result, waiting = process.window.result, self._arrivals.published.get((process.owner, process.pid))
+            result, waiting = process.window.result, self._arrivals.published.get((process.tail.owner, process.pid))
             is_current = result is not None and now - result.at <= max(STALE_SECONDS, 3 * result.seconds)
             yield ProcessReport(
                 process.pid,
                 short_host(process.host) == self._host,
-                owner=process.owner,
+                owner=process.tail.owner,
                 newest_age=None if process.newest is None else now - process.newest,
                 share=result.share if result is not None and is_current else None,
                 waits_seconds=None if waiting is None else waiting.seconds,

@@ -76,6 +76,15 @@ _OWN = re.compile(r"""logger\\?": \\?"commwatch\.|\[commwatch\.""")
 """In lines of our own log, which quotes jobs: in a folder with those of jobs, each quotation would count as new."""
 
 
+_OF_CONTAINER = re.compile(
+    r"^(?:\[pod/\S{1,300}\] ?)?"
+    r"(?:20\d\d-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d) (?:std(?:err|out) [FP] )?)?",
+    re.MULTILINE,
+)
+"""Text before each line in the log of a pod, and by ``kubectl logs --prefix --timestamps``: many rules are about how a
+line begins."""
+
+
 def event_in_line(line: str, year: int, find: Callable[[str], Finding | None] = find_in_line) -> LogEvent | None:
     """The event in a line of a job's log; None for a line without trouble.
 
@@ -83,13 +92,14 @@ def event_in_line(line: str, year: int, find: Callable[[str], Finding | None] = 
         line: of the log, without its end; see ``rules.GOES_ON``.
         year: of lines that name none.
     """
+    written, line = line, _OF_CONTAINER.sub("", line)
     if (found := find(line)) is None:
         return None
     head = line[:_LOOKED_AT]
     if _OWN.search(head) is not None:
         return None
     rank = next((match[1] for rule in _RANKS if (match := rule.search(head)) is not None), "")
-    time, waited = time_of(head, year), _waited(head)
+    time, waited = time_of(written[:_LOOKED_AT], year), _waited(head)
     named = next((one for rule in _NAMED for one in _groups(rule.search(head)) if one not in _HERE), "")
     if (parsed := parse_line(line)) is None:
         text = shortened(found.category, " ".join(head.split()), LONGEST_TEXT)

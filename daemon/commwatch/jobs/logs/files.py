@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import itertools
 import os
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from commwatch.sources import files
 
 MOST_NAMES = 4096
-"""Names that are read of one folder or pattern, at most."""
+"""Names that the daemon reads of one folder or pattern, at most."""
 ANY_HOST = "*"
 _PACKED = (".gz", ".xz", ".bz2", ".zst", ".lz4", ".zip")
 """Endings of files that rotation has packed: what they hold was read before."""
@@ -29,6 +30,10 @@ class LogFile:
     """When it was written last, seconds since 1970."""
     size: int
     """Bytes."""
+    owner: int
+    """Id of the user."""
+    name: str
+    """The configured name that leads to it."""
 
 
 def short_host(name: str) -> str:
@@ -57,23 +62,28 @@ def name_of(name: str, host: str, pid: int) -> str:
     return "%".join(part.replace("%h", host).replace("%p", str(pid)) for part in name.split("%%"))
 
 
-def find_logs(name: str, host: str) -> tuple[list[LogFile], OSError | None]:
+def find_logs(name: str, host: str, most_names: int = MOST_NAMES) -> tuple[list[LogFile], OSError | None]:
     """The regular files that a configured name stands for now, each once.
 
     Args:
         name: absolute path of a file or a folder, or a pattern; see ``pattern_of``.
         host: of this node, or ``ANY_HOST``.
+        most_names: that are read of a folder, or of the pattern.
 
     Returns:
-        The files, and the error of a path that cannot be read; a missing file is no error.
+        The files, and the error of a path that cannot be read, or has more names; a missing file is no error.
     """
     found: dict[str, LogFile] = {}
-    failed: OSError | None = None
-    for path in itertools.islice(_names(pattern_of(name, host)), MOST_NAMES):
+    paths = list(itertools.islice(_names(pattern_of(name, host)), most_names + 1))
+    failed = _too_many(name, most_names) if len(paths) > most_names else None
+    for path in paths[:most_names]:
         try:
             if os.path.isdir(path):
-                inside = sorted(itertools.islice(os.scandir(path), MOST_NAMES), key=lambda entry: entry.name)
-                names = [entry.path for entry in inside if not entry.name.startswith(".")]
+                with os.scandir(path) as listed:
+                    inside = list(itertools.islice(listed, most_names + 1))
+                if len(inside) > most_names:
+                    failed = failed or _too_many(path, most_names)
+                names = sorted(one.path for one in inside[:most_names] if not one.name.startswith("."))
             else:
                 names = [path]
         except OSError as error:
@@ -83,7 +93,7 @@ def find_logs(name: str, host: str) -> tuple[list[LogFile], OSError | None]:
             if each.endswith(_PACKED):
                 continue
             try:
-                one = stat_log(each)
+                one = stat_log(each, name)
             except OSError as error:
                 if files.reason_of(error) != "not_found":
                     failed = failed or error
@@ -93,8 +103,15 @@ def find_logs(name: str, host: str) -> tuple[list[LogFile], OSError | None]:
     return list(found.values()), failed
 
 
-def stat_log(path: str) -> LogFile | None:
+def _too_many(path: str, most_names: int) -> OSError:
+    return OSError(errno.E2BIG, f"more than {most_names:,} names, of which not all are read; move old ones away", path)
+
+
+def stat_log(path: str, name: str) -> LogFile | None:
     """A regular file, or one that a link leads to; None for anything else.
+
+    Args:
+        name: the configured name that leads to it.
 
     Raises:
         OSError: as the kernel gave it.
@@ -102,7 +119,7 @@ def stat_log(path: str) -> LogFile | None:
     found = os.stat(path)
     if not stat.S_ISREG(found.st_mode):
         return None
-    return LogFile(path, identity_of(found.st_dev, found.st_ino), found.st_mtime, found.st_size)
+    return LogFile(path, identity_of(found.st_dev, found.st_ino), found.st_mtime, found.st_size, found.st_uid, name)
 
 
 def identity_of(device: int, number: int) -> str:

@@ -38,9 +38,10 @@ from commwatch.jobs.logs.tail import LONGEST_LINE, whole_lines
 from commwatch.jobs.logs.transport import TransportLines
 from commwatch.regular_file import open_regular
 
-MOST_LOGS = 512
-MOST_UNPACKED = 16 << 30
-"""Bytes that are read of a packed log: a small file may hold any number of them."""
+MOST_NAMES = 65_536
+"""Names that are read of one folder or pattern, at most: a large job has a log for each rank."""
+MOST_SECONDS = 600.0
+"""For all logs together: what is left then is not read. A small file that is packed may hold any number of bytes."""
 ZSTD_PROGRAMS = ("/usr/bin/zstd", "/bin/zstd")
 """Where root alone can put a program."""
 MOST_EVENTS = 5000
@@ -74,7 +75,7 @@ class ReadLog:
     trouble: list[LoggedEvent] = field(default_factory=list)
     lines: int = 0
     is_cut: bool = False
-    """Whether the rest was not read: too many lines report trouble, or a packed log is too long."""
+    """Whether the rest was not read: too many lines report trouble, or the time was over."""
     of_nccl: bool = False
     """Whether any line is NCCL's."""
     of_amd: bool = False
@@ -111,19 +112,20 @@ def read_logs(names: Iterable[str]) -> list[ReadLog]:
     Raises:
         OSError: one cannot be read; ``FileNotFoundError`` also if a name matches no log.
     """
-    return [read_log(*log) for log in _opened(names)]
+    until = time.monotonic() + MOST_SECONDS
+    return [read_log(*log, until) for log in _opened(names)]
 
 
-def _opened(names: Iterable[str]) -> Iterator[tuple[str, BinaryIO, float, float]]:
-    """Each log with its name, the time at which it was written last, and the bytes that are read of it at most."""
+def _opened(names: Iterable[str]) -> Iterator[tuple[str, BinaryIO, float]]:
+    """Each log with its name and the time at which it was written last."""
     found: dict[str, LogFile] = {}
     names = list(dict.fromkeys(names))
     for name in names:
         if name == STANDARD_INPUT:
-            yield "standard input", sys.stdin.buffer, time.time(), float("inf")
+            yield "standard input", sys.stdin.buffer, time.time()
             continue
-        logs, failed = find_logs(name, ANY_HOST)
-        if not logs and failed is None and name.endswith(_PACKED) and (packed := stat_log(name)) is not None:
+        logs, failed = find_logs(name, ANY_HOST, MOST_NAMES)
+        if not logs and failed is None and name.endswith(_PACKED) and (packed := stat_log(name, name)) is not None:
             logs = [packed]
         if failed is not None:
             raise failed
@@ -132,7 +134,7 @@ def _opened(names: Iterable[str]) -> Iterator[tuple[str, BinaryIO, float, float]
             why = "neither a file nor a folder with files; what a pipe brings is read as -" if is_there else _NO_LOG
             raise FileNotFoundError(2, why, name)
         found |= {one.identity: one for one in logs}
-    for log in list(found.values())[:MOST_LOGS]:
+    for log in found.values():
         # Whoever writes there may have put a pipe in its place since.
         with open(open_regular(os.path.realpath(log.path)), "rb", buffering=0) as stream:
             head = stream.read(len(_ZSTD))
@@ -140,11 +142,11 @@ def _opened(names: Iterable[str]) -> Iterator[tuple[str, BinaryIO, float, float]
             # In a folder anybody may leave what cannot be read.
             if head == _ZSTD and log.path in names:
                 with _unpacked_by_zstd(stream, log.path) as unpacked:
-                    yield log.path, unpacked, log.changed, MOST_UNPACKED
+                    yield log.path, unpacked, log.changed
             elif head.startswith(_GZIP):
-                yield log.path, _unpacked(stream), log.changed, MOST_UNPACKED
+                yield log.path, _unpacked(stream), log.changed
             else:
-                yield log.path, stream, log.changed, float("inf")
+                yield log.path, stream, log.changed
 
 
 @contextlib.contextmanager
@@ -182,13 +184,14 @@ def _unpacked(stream: BinaryIO) -> BinaryIO:
     return cast("BinaryIO", packed)
 
 
-def read_log(name: str, stream: BinaryIO, changed: float, most_bytes: float = float("inf")) -> ReadLog:
+def read_log(name: str, stream: BinaryIO, changed: float, until: float = float("inf")) -> ReadLog:
     """Read one log.
 
     Args:
         stream: at its beginning.
         changed: when it was written last, seconds since 1970; gives the year to times that have none, unless
             another line names one.
+        until: monotonic seconds at which reading ends.
 
     Raises:
         OSError: as the kernel gave it.
@@ -197,10 +200,8 @@ def read_log(name: str, stream: BinaryIO, changed: float, most_bytes: float = fl
     log = ReadLog(name, silent=float("inf") if stream is sys.stdin.buffer else time.time() - changed)
     rest, skips = b"", False
     default_year = time.gmtime(changed).tm_year
-    size = 0
-    while len(log.trouble) < MOST_EVENTS and size < most_bytes:
+    while len(log.trouble) < MOST_EVENTS and time.monotonic() < until:
         data = _read(stream)
-        size += len(data)
         if not data:
             _take(log, rest, default_year)
             log.lines += bool(rest)

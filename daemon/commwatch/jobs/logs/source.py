@@ -20,6 +20,7 @@ from commwatch.jobs.logs.lines import parse_line, telling_lines
 from commwatch.jobs.logs.position import LogsPosition, Position
 from commwatch.jobs.logs.tail import MOST_HOSTS, LogTail
 from commwatch.jobs.logs.transport import Transport, TransportLines
+from commwatch.jobs.turns import in_turn
 from commwatch.readings import Absence, Batch, DeviceReadings, LogErrors
 from commwatch.sources import files
 from commwatch.sources.base import Origin, Source
@@ -30,7 +31,7 @@ BUSY_SECONDS = 0.25
 LOOK_SECONDS = 15.0
 """Between two searches for new files."""
 MOST_FILES = 512
-"""The files that were written last; older ones are left out."""
+"""The files of each user that were written last; older ones are left out."""
 MOST_OPEN = 128
 """Descriptors that stay open, through which a renamed file is read to its end."""
 CLOCKS_SECONDS = 60.0
@@ -55,7 +56,8 @@ _SERIES: tuple[Series, ...] = (("commwatch_nccl_log_files", ()), ("commwatch_ncc
 
 
 class NcclLogsSource(Source):
-    """Reads what was added to the logs since the last run.
+    """Reads what was added to the logs since the last run. The devices of this source are the configured names: each
+    may lie on a file server that is gone.
 
     The contents of a file at its first reading are old and do not count, unless the file was created while this source,
     or the one that it resumes, was watching.
@@ -105,6 +107,8 @@ class NcclLogsSource(Source):
         if started - self._searched >= LOOK_SECONDS or not self._names_stand():
             self._search()
             self._searched = started
+        if self._only is not None:
+            return Batch()  # that it answered is all there is to know
         errors: Errors = {}
         failed = self._read_all(started, errors) or self._failed
         self._let_go()
@@ -118,11 +122,20 @@ class NcclLogsSource(Source):
     # --- what stands in them ---
 
     def _read_all(self, started: float, errors: Errors) -> OSError | None:
-        """Read piece by piece in turn, for as long as a run may take; returns why something cannot be read."""
+        """Read a piece of each user after the other, for as long as a run may take: the logs of one delay no other's.
+
+        Returns why something cannot be read.
+        """
         failed: OSError | None = None
-        waiting = deque(sorted((*self._gone, *self._tails.values()), key=lambda tail: tail.looked))
-        while waiting and self._monotonic() - started < BUSY_SECONDS:
+        of_users: dict[int, deque[LogTail]] = {}
+        for tail in sorted((*self._gone, *self._tails.values()), key=lambda tail: tail.looked):
+            of_users.setdefault(tail.owner, deque()).append(tail)
+        # First the user whose logs were not read for longest: one piece may take all the time.
+        turns = deque(sorted(of_users.values(), key=lambda tails: tails[-1].looked))
+        while turns and self._monotonic() - started < BUSY_SECONDS:
+            waiting = turns.popleft()
             tail = waiting.popleft()
+            self._report(tail.name)
             try:
                 if self._read_piece(tail, started, errors):
                     waiting.append(tail)
@@ -133,6 +146,8 @@ class NcclLogsSource(Source):
                     self._forget(tail)
                 if files.reason_of(error) != "not_found":
                     failed = failed or error
+            if waiting:
+                turns.append(waiting)
         return failed
 
     def _read_piece(self, tail: LogTail, started: float, errors: Errors) -> bool:
@@ -229,8 +244,9 @@ class NcclLogsSource(Source):
         the log is read from its beginning.
         """
         for tail in self._tails.values():
+            self._report(tail.name)
             try:
-                found = stat_log(tail.path)
+                found = stat_log(tail.path, tail.name)
             except OSError:
                 return False
             if found is None or found.identity != tail.identity or found.size < tail.position.offset:
@@ -242,12 +258,12 @@ class NcclLogsSource(Source):
         found: dict[str, LogFile] = {}
         self._failed = None
         now = self._clock()
-        for name in self._names:
+        for name in self._touched(self._names):
             these, failed = find_logs(name, self._host)
             self._failed = self._failed or failed
             for one in these:
                 found.setdefault(one.identity, one)
-        latest = sorted(found.values(), key=lambda one: one.changed, reverse=True)[:MOST_FILES]
+        latest = in_turn(sorted(found.values(), key=lambda one: -one.changed), lambda one: one.owner)[:MOST_FILES]
         wanted = {one.identity: one for one in latest}
         for identity in self._tails.keys() - wanted.keys():
             self._gone.append(self._tails.pop(identity))
@@ -256,8 +272,11 @@ class NcclLogsSource(Source):
                 self._tails[identity].path = one.path
         # Those known from an earlier process first: a copy is known by how far the file was read that it was made of.
         for identity in sorted(wanted.keys() - self._tails.keys(), key=lambda one: one not in self._known):
+            self._report(wanted[identity].name)
             self._tails[identity] = self._begin(wanted[identity])
-        self._watched_since = now
+        # What is new below a name that is left out is so too once it is read again.
+        if not self._leave_out or self._watched_since is None:
+            self._watched_since = now
 
     def _begin(self, file: LogFile) -> LogTail:
         """A file that was not followed until now."""

@@ -63,7 +63,7 @@ class LogTail:
     """A file that is being written; read in pieces."""
 
     def __init__(self, file: LogFile, position: Position) -> None:
-        self.path, self.identity = file.path, file.identity
+        self.path, self.name, self.identity, self.owner = file.path, file.name, file.identity, file.owner
         self.position = position
         self.replaced = Position()
         """How far it was read before it was cut or written again: what a copy holds that was made before."""

@@ -145,9 +145,9 @@ def _name_fits_longer_ones(view: View) -> bool:
     if selected is None or not selected[1]:
         return False
     names, devices = selected[0].names, _devices(view)
+    unnamed = [one for one in devices if one not in names.names]
     return not names.exact and any(
-        entry in devices and any(device != entry and names.fits(entry, device) for device in devices)
-        for entry in names.names
+        entry in devices and any(names.fits(entry, one) for one in unnamed) for entry in names.names
     )
 
 

@@ -125,4 +125,4 @@ def collector_lines(node: Node, width: int, now: float) -> Iterator[Line]:
         yield from table(("Collector", "State", "All was read", "Runs"), rows, width)
     for worker, stuck in node.each(Worker.stuck):
         if stuck:
-            yield [(f"worker {worker.name}: {stuck:g} of its processes hang in the driver and are left alone", BAD)]
+            yield [(f"worker {worker.name}: {stuck:g} of its processes hang in the kernel and are left alone", BAD)]
