@@ -20,6 +20,7 @@ from commwatch.jobs.stuck import StuckJobs
 from commwatch.node.anomaly import Anomalies
 from commwatch.node.counter_resets import CounterResets
 from commwatch.node.driver_tracker import DriverWatch
+from commwatch.node.fabric_manager import FabricManagerDue
 from commwatch.node.gpus_on_bus import GpusOnBus
 from commwatch.node.hardware_events import HardwareLog
 from commwatch.node.inventory import Inventory
@@ -118,6 +119,7 @@ class Pipeline:
             silent,
             UnreadDevices(store, parts),
             self.inventory,
+            FabricManagerDue(store, parts, readers),
             self.hardware,
             LinksDown(store, parts, self.link_flaps, thresholds.link_flaps_per_hour, window),
             RecentErrors(
