@@ -157,6 +157,34 @@ def test_which_services_run(node: Node, steps: list[Step]) -> None:
         assert node.states() == expected
 
 
+MODE_FILE = "root/usr/share/nvidia/nvswitch/fm.cfg"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "mode"),
+    [
+        (MODE_FILE, "# FABRIC_MODE=2\nFABRIC_MODE=1\nFABRIC_MODE_RESTART=0\n", 1),
+        (MODE_FILE, "FABRIC_MODE=0\n", 0),
+        (MODE_FILE, "LOG_LEVEL=4\n", 0),
+        ("root/usr/share/nvidia/nvswitch/fabricmanager.cfg", "FABRIC_MODE=1\n", None),
+    ],
+    ids=["shared NVSwitch", "bare metal", "default", "another file"],
+)
+def test_the_mode_of_the_fabric_manager_is_that_of_its_configuration(
+    node: Node, file: str, text: str, mode: int | None
+) -> None:
+    """Of the file that its command line names, below its own root; it reads it once, and keeps it after its end."""
+    node.device("0000:05:00.0", "0x068000", "0x10de")
+    node.fabric_manager()
+    path = node.procfs / "3000" / file
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+
+    assert states(node.collect(), "service_fabric_mode") == ({} if mode is None else {FABRIC_MANAGER: mode})
+    path.write_text("FABRIC_MODE=2\n")
+    assert states(node.collect(), "service_fabric_mode") == ({} if mode is None else {FABRIC_MANAGER: mode})
+
+
 def test_the_table_is_read_whole_now_and_then_only(node: Node) -> None:
     """A process that turns into a service late is found by the full scan of every 20th run, not before."""
     node.start(2000, "bash", "bash")

@@ -73,6 +73,38 @@ def test_a_gpu_alone_in_a_virtual_machine_need_not_join() -> None:
     assert seen_by("fabric_misconfigured", facts_of(alone)) == []
 
 
+MODE = "commwatch_service_fabric_mode"
+
+
+@in_one_pass(
+    "mode, state, status, reason, codes",
+    [
+        (0, 2, None, 4, ["fabric_not_joined", "fabric_misconfigured"]),
+        (None, 2, None, 4, ["fabric_not_joined", "fabric_misconfigured"]),  # its configuration cannot be read
+        # virtual machines share the NVSwitches: a GPU waits for a partition
+        (1, 2, None, 4, []),
+        (2, 1, None, 4, []),
+        (1, 3, 999, 5, ["fabric_not_joined", "fabric_misconfigured"]),
+    ],
+)
+def test_a_gpu_that_waits_for_a_partition_is_well(
+    mode: int | None, state: int, status: int | None, reason: int, codes: list[str]
+) -> None:
+    """Each GPU does where none was activated since the start of the fabric manager; one that failed to join is not."""
+    numbers: Numbers = {
+        **of("commwatch_fabric_state", state, state),
+        **of("commwatch_fabric_incorrect_configuration", reason),
+        FAULT: {(*GPUS[0], "partition_not_assigned"): float(reason == 4)},
+        **({} if status is None else of("commwatch_fabric_status", status, 0)),
+        **({} if mode is None else {MODE: {("nvidia-fabricmanager",): float(mode)}}),
+    }
+
+    found = {
+        one.code for code in ("fabric_not_joined", "fabric_misconfigured") for one in seen_by(code, facts_of(numbers))
+    }
+    assert found == set(codes)
+
+
 def test_a_wrong_configuration_is_told_in_words() -> None:
     """1 is nothing wrong."""
     numbers = of("commwatch_fabric_state", 3, 3) | of("commwatch_fabric_incorrect_configuration", 5, 1)

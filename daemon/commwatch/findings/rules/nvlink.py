@@ -173,10 +173,9 @@ NVLINK = RuleSet(
             severity="info",
             role="state",
             quantities=("nvlinks",),
-            meaning="Inactive since commwatch first read them: no bridge, no fabric, a GPU alone in a virtual machine, "
-            "or down before.",
-            next_step="Should the node have NVLink: compare bridges, fabric manager and partitions with an equal node; "
-            "set inventory.expected.",
+            meaning="Inactive since first read: no bridge, no fabric, alone in a virtual machine, or down before.",
+            next_step="Needed: compare bridges, fabric manager and partitions with an equal node; set "
+            "inventory.expected.",
             opens_after=_BELOW_FOR,
         ),
         FindingCode(
