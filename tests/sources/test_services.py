@@ -54,11 +54,19 @@ class Node:
             file.unlink()
         (self.procfs / str(process)).rmdir()
 
-    def device(self, address: str, pci_class: str, vendor: str) -> None:
+    def device(self, address: str, pci_class: str, vendor: str, driver: str = "") -> None:
         home = self.sysfs / "bus/pci/devices" / address
         home.mkdir()
         (home / "class").write_text(f"{pci_class}\n")
         (home / "vendor").write_text(f"{vendor}\n")
+        if driver:
+            self.bind(address, driver)
+
+    def bind(self, address: str, driver: str) -> None:
+        """Give a device to a kernel driver."""
+        link = self.sysfs / "bus/pci/devices" / address / "driver"
+        link.unlink(missing_ok=True)
+        link.symlink_to(f"../../drivers/{driver}")
 
     def collect(self) -> Batch:
         return self.source.collect("services")
@@ -110,6 +118,12 @@ STEPS: dict[str, list[Step]] = {
         (lambda node: None, LACKS),
         (lambda node: node.device("0000:05:00.0", "0x068000", "0x10de"), {**LACKS, FABRIC_MANAGER: 0}),
         (Node.fabric_manager, {**LACKS, FABRIC_MANAGER: 1}),
+    ],
+    "NVSwitches that a virtual machine has need none here": [
+        (lambda node: node.device("0000:05:00.0", "0x068000", "0x10de", driver="vfio-pci"), LACKS),
+        (lambda node: node.device("0000:06:00.0", "0x068000", "0x10de", driver="vfio-pci"), LACKS),
+        (lambda node: node.bind("0000:06:00.0", "nvidia-nvswitch"), {**LACKS, FABRIC_MANAGER: 0}),
+        (lambda node: node.bind("0000:06:00.0", "vfio-pci"), LACKS),
     ],
     "IMEX is of interest only where it runs; from then on its end is": [
         (lambda node: None, LACKS),

@@ -77,7 +77,8 @@ class ServicesSource(Source):
         self._runs_left = 0
         """Until the next full scan."""
         self._addresses: list[str] | None = None
-        self._has_nvswitch = False
+        self._nvswitches: list[str] = []
+        """Their folders in sysfs."""
 
     def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
         """See ``Source.open``; the devices of this source are the services."""
@@ -188,15 +189,18 @@ class ServicesSource(Source):
         ]  # fmt: skip
 
     def _nvswitch_on_bus(self) -> bool:
-        """Whether there is an NVSwitch; devices are read only when their list changes."""
+        """Whether there is an NVSwitch that no virtual machine has, as by vfio-pci; devices are read only when their
+        list changes."""
         try:
             addresses = sorted(os.listdir(self._devices))
         except OSError:
             return False
         if addresses != self._addresses:
             self._addresses = addresses
-            self._has_nvswitch = any(self._is_nvswitch(f"{self._devices}/{address}") for address in addresses)
-        return self._has_nvswitch
+            folders = (f"{self._devices}/{address}" for address in addresses)
+            self._nvswitches = [folder for folder in folders if self._is_nvswitch(folder)]
+        drivers = (files.link_name(f"{folder}/driver") for folder in self._nvswitches)
+        return any(not driver or driver.startswith("nvidia") for driver in drivers)
 
     def _is_nvswitch(self, base: str) -> bool:
         words = (files.parse_word(files.read_if_there(f"{base}/{name}") or b"") for name in ("class", "vendor"))
