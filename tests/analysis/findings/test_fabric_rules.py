@@ -191,4 +191,6 @@ def test_pairs_that_are_not_wired_to_a_switch_may_refuse() -> None:
     """GPUs that are cabled to each other have pairs without a link; and a pair that is allowed is well."""
     assert seen_by("nvlink_p2p_refused", facts_of(refused((0, 1), wired=1))) == []
     assert seen_by("nvlink_p2p_refused", facts_of(refused((0, 1), status=0))) == []
+    shared: Numbers = {**refused((0, 1)), MODE: {("nvidia-fabricmanager",): 1.0}}
+    assert seen_by("nvlink_p2p_refused", facts_of(shared)) == []  # the two may be in different partitions
     assert seen_by("nvlink_p2p_refused", facts_of({})) == []

@@ -122,9 +122,12 @@ def services(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 def unreachable(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """GPUs of one NVSwitch fabric that the driver does not let talk over NVLink although their links are there.
 
-    GPUs that are split by MIG have no such status. Refused pairs are laid to the GPUs with most of them, to the node
-    where all GPUs have as many, and a single pair to itself: which of its GPUs is at fault is not known.
+    GPUs that are split by MIG have no such status, and those of different partitions refuse each other. Refused pairs
+    are laid to the GPUs with most of them, to the node where all GPUs have as many, and a single pair to itself: which
+    of its GPUs is at fault is not known.
     """
+    if _waits_for_partitions(facts):
+        return  # which GPUs are in one partition is not known
     wired = {gpu for gpu, links in facts.each(Gpu.nvlink_switch_links) if links}
     refused: dict[frozenset[Gpu], str] = {}
     for access, status in facts.each(PeerAccess.status):
@@ -270,6 +273,10 @@ FABRIC = RuleSet(
             ),
         ),
         Rule(services, ("fabric_manager_down", "fabric_service_down"), reads=(Service.running, Gpu.fabric_faults)),
-        Rule(unreachable, ("nvlink_p2p_refused",), reads=(Gpu.nvlink_switch_links, PeerAccess.status)),
+        Rule(
+            unreachable,
+            ("nvlink_p2p_refused",),
+            reads=(Gpu.nvlink_switch_links, PeerAccess.status, Service.fabric_mode),
+        ),
     ),
 )
