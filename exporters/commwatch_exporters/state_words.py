@@ -34,6 +34,8 @@ NVLINK_BANDWIDTH_MODES: Final[Mapping[int, str]] = {
 
 FABRIC_STATES: Final[Mapping[int, str]] = {0: "not supported", 1: "not started", 2: "in progress", 3: "completed"}
 """``commwatch_fabric_state``: how far a GPU is with joining its fabric."""
+FABRIC_JOINING: Final = frozenset({1, 2})
+"""Those of a GPU that has not joined yet."""
 
 FABRIC_HEALTH: Final[Mapping[int, str]] = {1: "healthy", 2: "unhealthy", 3: "limited capacity"}
 """``commwatch_fabric_health``."""

@@ -67,7 +67,8 @@ def _is_of_the_fleet(name: str) -> bool:
 @in_one_pass(
     "alert, codes",
     [
-        ("CommwatchXidFabric", ["xid_fabric"]),
+        ("CommwatchXidFabric", ["xid_fabric", "xid_nonfatal"]),
+        ("CommwatchXidNonfatal", ["xid_fabric", "xid_gpu", "xid_nonfatal"]),
         ("CommwatchXidGpu", ["xid_gpu"]),
         ("CommwatchSxidFatal", ["sxid_fatal"]),
         ("CommwatchSxidWarning", ["sxid_fatal", "sxid_warning"]),

@@ -1008,6 +1008,23 @@ def test_the_link_that_a_gpu_lacks_is_expected_while_another_gpu_goes() -> None:
     assert block_of(subject.readings()).get("commwatch_nvlink_link_expected", "0", "0000:00:00.0", "0") == 1
 
 
+@in_one_pass("mode, down", [(0, [0]), (None, [0]), (1, []), (2, [])])
+def test_a_gpu_that_waits_for_a_partition_has_no_links(mode: int | None, down: list[int]) -> None:
+    """Where virtual machines share the NVSwitches its links are off until one is activated; one that joined has all."""
+    readings: dict[tuple[str, tuple[str, ...]], Value] = {}
+    for gpu, state in (("0", 2), ("1", 3)):
+        labels = (gpu, SLOTS[int(gpu)])
+        readings["commwatch_gpu_info", (*labels, f"GPU-{gpu}", "", "NVIDIA H200", "hopper")] = 1
+        readings["commwatch_fabric_state", labels] = state
+        readings["commwatch_nvlink_link_state", (*labels, "0")] = 0
+    if mode is not None:
+        readings["commwatch_service_fabric_mode", ("nvidia-fabricmanager",)] = mode
+
+    waiting, joined_gpu = observe_blocks([block_of(readings)], {"identity", "nvlink"}).gpus or ()
+    assert ([*waiting.links_down], waiting.is_split) == (down, not down)
+    assert ([*joined_gpu.links_down], joined_gpu.is_split) == ([0], False)
+
+
 def test_gpus_in_mig_mode_have_no_links() -> None:
     """The driver shows them as down, and nothing is missing; nor is it where the mode is set later."""
     split = of_board(links_up=None, links_down=frozenset(), is_split=True)

@@ -45,6 +45,12 @@ def link(number: int, metric: str, value: float) -> Numbers:
 NO_LINKS: Numbers = {"commwatch_nvlink_link_state": dict.fromkeys(switched_node()["commwatch_nvlink_link_state"], 0.0)}
 
 
+CARDS: Numbers = {
+    "commwatch_gpu_info": {(*gpu, "", "", "NVIDIA GeForce RTX 3090", "Ampere"): 1.0 for gpu in (GPU0, GPU1)}
+}
+"""In place of GPUs that are soldered to a board."""
+
+
 def width(address: str, lanes: float, most: float = 16.0) -> Numbers:
     return {
         "commwatch_pcie_device_link_width_lanes": {(address,): lanes},
@@ -128,7 +134,10 @@ CASES: list[tuple[str, Numbers, str, str, dict[str, str]]] = [
     ("one that was active is down", changed(*EXPECTED, link(1, "state", 0)), f"{NVLINKS}: GPU0", "failed", {}),
     ("one never was active", changed(EXPECTED[0], link(1, "state", 0)), f"{NVLINKS}: GPU0", "passed", {}),
     ("before anything is learned", changed(link(1, "state", 0)), f"{NVLINKS}: GPU0", "notice", {}),
-    ("none is fitted", changed(link(0, "state", 0), link(1, "state", 0)), f"{NVLINKS}: GPU0", "does not apply", {}),
+    ("none is fitted", merged(without(changed(NO_LINKS), "commwatch_gpu_info"), CARDS), f"{NVLINKS}: GPU0",
+     "does not apply", {}),
+    ("none of a board is active, though no NVSwitch shows", changed(NO_LINKS), f"{NVLINKS}: GPU0", "notice",
+     {"measured": "0 of 2"}),
     ("the GPU has none", changed({"commwatch_nvlink_links": {GPU0: 0.0}}), f"{NVLINKS}: GPU0", "does not apply", {}),
     ("one was not read", changed(EXPECTED[0], link(5, "expected", 1)), f"{NVLINKS}: GPU0", "not measured", {}),
     ("with MIG the driver has none", without(switched_node(), "commwatch_nvlink_links"), f"{NVLINKS}: GPU0",

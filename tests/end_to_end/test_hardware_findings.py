@@ -222,3 +222,18 @@ def test_both_ends_of_a_link_are_one_finding_over_a_restart(tmp_path: Path) -> N
             ("nvlink_down", f"nvlink/{ends[0]}/5"), f"the link is inactive; its other end is link 5 of {ends[1]}"
         )  # fmt: skip
         assert [one.component.key for one in down.causes] == ends
+
+
+@pytest.mark.parametrize("preset", ["h100x8", "b200x8"])
+def test_a_fabric_manager_that_was_never_seen_running_is_down(
+    preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its GPUs have joined before it ended; also where the NVSwitches do not show on the bus."""
+    fault = "- {fault: service_stopped, service: nv-fabricmanager, at: 0s, for: 1850s}"
+    with rehearsed(preset, tmp_path, monkeypatch, fault) as daemon:
+        daemon.until(30, step=60.0)
+        found = [one.key for one in daemon.verdict.findings]
+        daemon.until(35, step=60.0)
+        left = daemon.verdict.findings
+
+    assert (found, left) == ([("fabric_manager_down", "service/nvidia-fabricmanager")], [])

@@ -14,6 +14,7 @@ from commwatch.sources.kernel_log_lines import (
     details,
     init_failure,
     is_fatal,
+    is_nonfatal,
     parse_record,
     parse_report,
 )
@@ -176,3 +177,29 @@ def test_a_name_that_is_no_text_makes_nothing_fatal(name: bytes) -> None:
 
     assert report is not None
     assert not is_fatal(report.kind, report.text)
+
+
+_XID = "NVRM: Xid (PCI:0000:17:00):"
+
+
+@in_one_pass(
+    "line, found",
+    [
+        (f"{_XID} 155, NVLINK_SW_DEFINED_ERROR Nonfatal XC0 i0 Link 03 : Link Down While Active.", ("Nonfatal", 3)),
+        (f"{_XID} 155, NVLINK_SW_DEFINED_ERROR  Fatal   XC0 i0 Link 17 : Link Down While Active.", ("Fatal", 17)),
+        (f"{_XID} 150, MSE degraded Nonfatal XC0 i0 Link -1 (0x00000000 0xffffffff 0x0)", ("Nonfatal", None)),
+        (f"{_XID} 150, MSE degraded  Fatal   XC0 i0 Link -1 (0x00000000 0xffffffff 0x0)", ("Fatal", None)),
+        (f"{_XID} 155, pid=4711, name=a Nonfatal XC0, NVLink: link 3 went down", (None, None)),
+    ],
+)
+def test_lines_of_nvlink_5_without_a_sub_code_or_with_a_unit_of_two_words_are_rated(
+    line: str, found: tuple[str | None, int | None]
+) -> None:
+    """As the open kernel driver prints them."""
+    report = parse_report(line)
+
+    assert report is not None
+    said = details(report.kind, report.text)
+    assert (said.get("fatal"), said.get("link")) == found
+    assert is_nonfatal(report.kind, report.text) == (found[0] == "Nonfatal")
+    assert is_fatal(report.kind, report.text) == (found[0] == "Fatal")

@@ -54,11 +54,19 @@ class Node:
             file.unlink()
         (self.procfs / str(process)).rmdir()
 
-    def device(self, address: str, pci_class: str, vendor: str) -> None:
+    def device(self, address: str, pci_class: str, vendor: str, driver: str = "") -> None:
         home = self.sysfs / "bus/pci/devices" / address
         home.mkdir()
         (home / "class").write_text(f"{pci_class}\n")
         (home / "vendor").write_text(f"{vendor}\n")
+        if driver:
+            self.bind(address, driver)
+
+    def bind(self, address: str, driver: str) -> None:
+        """Give a device to a kernel driver."""
+        link = self.sysfs / "bus/pci/devices" / address / "driver"
+        link.unlink(missing_ok=True)
+        link.symlink_to(f"../../drivers/{driver}")
 
     def collect(self) -> Batch:
         return self.source.collect("services")
@@ -111,6 +119,12 @@ STEPS: dict[str, list[Step]] = {
         (lambda node: node.device("0000:05:00.0", "0x068000", "0x10de"), {**LACKS, FABRIC_MANAGER: 0}),
         (Node.fabric_manager, {**LACKS, FABRIC_MANAGER: 1}),
     ],
+    "NVSwitches that a virtual machine has need none here": [
+        (lambda node: node.device("0000:05:00.0", "0x068000", "0x10de", driver="vfio-pci"), LACKS),
+        (lambda node: node.device("0000:06:00.0", "0x068000", "0x10de", driver="vfio-pci"), LACKS),
+        (lambda node: node.bind("0000:06:00.0", "nvidia-nvswitch"), {**LACKS, FABRIC_MANAGER: 0}),
+        (lambda node: node.bind("0000:06:00.0", "vfio-pci"), LACKS),
+    ],
     "IMEX is of interest only where it runs; from then on its end is": [
         (lambda node: None, LACKS),
         (Node.imex, {**LACKS, IMEX: 1}),
@@ -155,6 +169,34 @@ def test_which_services_run(node: Node, steps: list[Step]) -> None:
     for act, expected in steps:
         act(node)
         assert node.states() == expected
+
+
+MODE_FILE = "root/usr/share/nvidia/nvswitch/fm.cfg"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "mode"),
+    [
+        (MODE_FILE, "# FABRIC_MODE=2\nFABRIC_MODE=1\nFABRIC_MODE_RESTART=0\n", 1),
+        (MODE_FILE, "FABRIC_MODE=0\n", 0),
+        (MODE_FILE, "LOG_LEVEL=4\n", 0),
+        ("root/usr/share/nvidia/nvswitch/fabricmanager.cfg", "FABRIC_MODE=1\n", None),
+    ],
+    ids=["shared NVSwitch", "bare metal", "default", "another file"],
+)
+def test_the_mode_of_the_fabric_manager_is_that_of_its_configuration(
+    node: Node, file: str, text: str, mode: int | None
+) -> None:
+    """Of the file that its command line names, below its own root; it reads it once, and keeps it after its end."""
+    node.device("0000:05:00.0", "0x068000", "0x10de")
+    node.fabric_manager()
+    path = node.procfs / "3000" / file
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+
+    assert states(node.collect(), "service_fabric_mode") == ({} if mode is None else {FABRIC_MANAGER: mode})
+    path.write_text("FABRIC_MODE=2\n")
+    assert states(node.collect(), "service_fabric_mode") == ({} if mode is None else {FABRIC_MANAGER: mode})
 
 
 def test_the_table_is_read_whole_now_and_then_only(node: Node) -> None:

@@ -13,6 +13,7 @@ from commwatch.diagnosis.known import Known
 from commwatch.findings.facts import Facts
 from commwatch.findings.rules.rule_set import Quantity
 from commwatch.findings.slow_pairs import measured_on
+from commwatch.node.gpu_models import product_of
 from commwatch.node.topology.build import build_topology
 from commwatch.node.topology.findings import TopologyFinding, findings
 from commwatch.node.topology.measured import Measured
@@ -133,8 +134,8 @@ def _nvlinks(facts: Facts, node: Topology, gpu: Gpu) -> Check:
             "the links that were active for the learning time",
             detail=f"inactive: link {_listed(down)}" if down else "",
         )  # fmt: skip
-    if not active and not node.nvswitches:
-        detail = "none was ever active here: no bridge is fitted"
+    if not active and not node.nvswitches and (product_of(gpu.name) is None or len(node.gpus) == 1):
+        detail = "none is active: no bridge is fitted, or the GPU is alone in a virtual machine"
         return _check(what, "does not apply", gpu.label, measured, detail=detail)
     verdict: CheckVerdict = "passed" if len(active) == len(gpu.nvlinks) else "notice"
     return _check(

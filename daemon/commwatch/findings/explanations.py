@@ -73,7 +73,7 @@ _FAULTS: tuple[_Fault, ...] = (
     _Fault("xid_fabric", "", {"slow": 0.45, "late": 0.5, "failing": 0.75, "wrong": 0.6, "logged": 0.85, "link": 0.7},
            "The driver reported that a path of this GPU failed."),
     _Fault("xid_nonfatal", "nvlink", {"slow": 0.4, "late": 0.5, "failing": 0.4, "logged": 0.4, "link": 0.5},
-           "The driver reported an error of this GPU's NVLinks that was not fatal."),
+           "The driver reported an error of this GPU's NVLinks that it did not call fatal."),
     # the NVLink fabric
     _Fault("fabric_unhealthy", "nvlink", {"slow": 0.8, "late": 0.5, "failing": 0.85, "logged": 0.85},
            "A GPU in an unhealthy fabric has less NVLink bandwidth, or none."),
@@ -249,6 +249,10 @@ _AMONG_SYMPTOMS: Explanations = {
        for symptom in ("nvlink_down", "nvlink_flapping")},
     **{(symptom, "sxid_fatal"): Explanation(0.7, "The NVSwitch reported a link at that time.", "nvlink")
        for symptom in ("nvlink_down", "nvlink_flapping", "xid_fabric")},
+    **{("xid_nonfatal", fault): Explanation(0.7, "The driver reports the link that is down, too.", "nvlink")
+       for fault in ("nvlink_down", "nvlink_flapping")},
+    **{("xid_nonfatal", fault): Explanation(0.6, "After this error the driver asks for more than to watch the link.")
+       for fault in ("gpu_reset_required", "gpu_recovery_needed")},
     ("nvlink_down", "nvlink_flapping"): Explanation(0.6, "The link has gone down again and again.", "nvlink"),
     ("nvlink_down", "nvlink_recovery_failed"): Explanation(0.8, "The link could not be trained again.", "nvlink"),
     ("rdma_port_down", "rdma_port_not_set_up"): Explanation(0.9, "No subnet manager has set it up."),

@@ -44,11 +44,6 @@ DRAIN_LIST: Final[Mapping[str, str]] = {
 """Codes for which a node is taken from its scheduler, and why: critical faults of the node's own hardware or driver
 that do not go away by themselves. A symptom has many causes; a fault of a shared network is on many nodes at once."""
 
-UNSURE_EVENTS: Final = frozenset(f"xid {number}" for number in range(144, 151))
-"""Xids of NVLink 5 that no line of the kernel log has called fatal or not, as where it is not read: many are not, and a
-program's wrong access causes some, so that a job would drain one node after another. Alone they drain nothing: a GPU
-or link that has failed has a finding of its own."""
-
 BLIND: Final = frozenset({"collector_failing", "collector_stale", "device_unread", "worker_stuck", "rule_failing"})
 """Findings about commwatch itself by which something on the node is not seen."""
 
@@ -198,7 +193,6 @@ def calls_for_drain(fault: Finding | Cause) -> bool:
         fault.code in DRAIN_LIST
         and not any(fact.what == BY_CONFIGURATION for fact in fault.evidence)
         and not _may_pass(fault)
-        and (not fault.evidence or not UNSURE_EVENTS.issuperset(fact.event for fact in fault.evidence))
     )
 
 

@@ -258,6 +258,7 @@ _SOFTWARE_FAULTS = (
 _LISTS: Mapping[str, Iterable[str]] = {
     "gpu_state_reasons": daemon.GPU_STATE_REASONS,
     "xids_fabric": kernel.FABRIC_FAILED,
+    "xids_fatal_by_line": kernel.FATAL_BY_LINE,
     "xids_gpu": kernel.GPU_FAILED,
     "sxids_fatal": kernel.SWITCH_FAILED,
     "adapter_failed": adapters.of_gravity("critical"),

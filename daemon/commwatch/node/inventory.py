@@ -287,6 +287,11 @@ class Inventory:
         accepted = self.state.accepted
         return {part: 0 if less <= accepted.get(_accepted_as(part), 0) else less for part, less in parts.items()}
 
+    @property
+    def is_on_board(self) -> bool:
+        """Whether the GPUs are those of boards with NVSwitches, none of them handed to a virtual machine."""
+        return self._seen.gpus_on_boards is not None
+
     def link_ends(self) -> Mapping[Link, LinkEnd]:
         """Where NVLinks lead, as the driver said while they were up."""
         return {

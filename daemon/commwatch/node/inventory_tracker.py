@@ -34,6 +34,8 @@ OBSERVE_SECONDS: Final = 10.0
 """Longest time between two observations while nothing fails."""
 _OBSERVED: Final = (IDENTITY, "nvml_gpu", "nvml_nvlink", "nvml_pcie", "network", "rdma", "pci")
 """Collectors that read what is here."""
+_FABRIC: Final = ("nvml_fabric", "services")
+"""Those that say which GPUs wait for a partition."""
 
 
 def _with_end(series: Series, known: Mapping[Link, LinkEnd]) -> Series:
@@ -143,7 +145,7 @@ class InventoryTracker(Tracker):
                 self._store.put(IDENTITY, device, known_ends, outcome.collector.lifetime)
 
     def _seen(self) -> Observation:
-        groups = {name: self._store.group(name) for name in _OBSERVED}
+        groups = {name: self._store.group(name) for name in (*_OBSERVED, *_FABRIC)}
         # An empty batch leaves the driver's own block: without any block the driver lists nothing.
         answered = frozenset(name.removeprefix("nvml_") for name, blocks in groups.items() if blocks)
         blocks = [block for blocks in groups.values() for block in blocks.values()]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from commwatch.node.boards import gpus_on_boards
 from commwatch.node.capacity import nominal_nvlink_rate
 from commwatch_exporters.snapshot import Block, Snapshot
-from commwatch_exporters.state_words import NVLINK_UP, RDMA_ACTIVE, RDMA_DISABLED
+from commwatch_exporters.state_words import FABRIC_JOINING, NVLINK_UP, RDMA_ACTIVE, RDMA_DISABLED
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class SeenGpu:
     pcie_own_generation: int | None = None
     """Highest PCIe generation of the GPU alone."""
     is_split: bool = False
-    """It is in MIG mode, in which the driver shows its NVLinks as down."""
+    """Its NVLinks are down by design: it is in MIG mode, or waits for a partition of the fabric (``_waiting``)."""
     link_ends: Mapping[int, tuple[str, str, str]] = field(default_factory=dict)
     """By NVLink, where it leads: ``switch`` or ``gpu``, its PCI address, and the number that the link has there."""
 
@@ -144,7 +144,7 @@ def _gpus(node: Snapshot) -> tuple[SeenGpu, ...]:
     for (_, pci_bus_id, link, _, kind, remote, remote_link), _ in _samples(node, "commwatch_nvlink_info"):
         if remote:
             ends.setdefault(pci_bus_id, {})[int(link)] = (kind, remote, remote_link)
-    split = {labels[1] for labels, value in _samples(node, "commwatch_gpu_mig_mode") if value == 1}
+    split = {labels[1] for labels, value in _samples(node, "commwatch_gpu_mig_mode") if value == 1} | _waiting(node)
     return tuple(
         SeenGpu(
             uuid=uuid or pci_bus_id,
@@ -166,6 +166,14 @@ def _gpus(node: Snapshot) -> tuple[SeenGpu, ...]:
         )
         for (gpu, pci_bus_id, uuid, serial, name, architecture), _ in _samples(node, "commwatch_gpu_info")
     )
+
+
+def _waiting(node: Snapshot) -> set[str]:
+    """PCI addresses of the GPUs that are in no partition of a fabric which virtual machines share: they have no link
+    until one is activated."""
+    if not any(mode for _, mode in _samples(node, "commwatch_service_fabric_mode")):
+        return set()
+    return {labels[1] for labels, state in _samples(node, "commwatch_fabric_state") if state in FABRIC_JOINING}
 
 
 def _lanes_max(node: Snapshot) -> dict[str, int]:

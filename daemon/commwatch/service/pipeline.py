@@ -21,6 +21,7 @@ from commwatch.jobs.stuck import StuckJobs
 from commwatch.node.anomaly import Anomalies
 from commwatch.node.counter_resets import CounterResets
 from commwatch.node.driver_tracker import DriverWatch
+from commwatch.node.fabric_manager import FabricManagerDue
 from commwatch.node.gpus_on_bus import GpusOnBus
 from commwatch.node.hardware_events import HardwareLog
 from commwatch.node.inventory import Inventory
@@ -116,6 +117,7 @@ class Pipeline:
             silent,
             UnreadDevices(store, parts),
             self.inventory,
+            FabricManagerDue(store, parts, readers),
             self.hardware,
             LinksDown(store, parts, self.link_flaps, thresholds.link_flaps_per_hour, window),
             RecentErrors(store, window, {(one, labels): last for one in METRICS for labels, last in history.last(one)}),

@@ -56,7 +56,8 @@ _SXID_DUMP: Final = ("Severity ", "Data {")
 _ESCAPE: Final = re.compile(rb"\\x([0-9a-f]{2})")
 _PROCESS: Final = re.compile(r"pid=[^,]*, name=[^,]*, ")
 _NVLINK5: Final = re.compile(
-    r"(\S+)\s+(Fatal|Nonfatal)\s+(XC[01])\s+i[0-9]+\s+Link\s+(-?[0-9]{1,3})\s+\(0x([0-9A-Fa-f]{1,8})\b"
+    r"(\S+(?: degraded)?)\s+(Fatal|Nonfatal)\s+XC[01]\s+i[0-9]+\s+Link\s+(-?[0-9]{1,3})\s+"
+    r"(?:\(0x([0-9A-Fa-f]{1,8})\b|:)"
 )
 _NO_PROCESS: Final = "name=<unknown>, "
 _LONGEST_NAME: Final = 15
@@ -139,8 +140,8 @@ def parse_report(text: str) -> Report | None:
 def details(kind: EventKind, text: str) -> dict[str, str | int]:
     """The details that a report's text has in a fixed form; empty if it has none.
 
-    NVLink 5 (Xid 144 to 150): ``unit``, ``fatal``, ``link`` (left out where the driver names none) and ``sub_code``
-    (bits 20 to 25 of the first word). SXid: ``fatal`` and ``link``.
+    NVLink 5 (Xid 144 to 150, and 155): ``unit``, ``fatal``, ``link`` (left out where the driver names none) and
+    ``sub_code`` (bits 20 to 25 of the first word, which 155 lacks). SXid: ``fatal`` and ``link``.
     """
     if kind == "sxid":
         match = _SXID_TEXT.match(text)
@@ -151,9 +152,10 @@ def details(kind: EventKind, text: str) -> dict[str, str | int]:
     match = _NVLINK5.match(_PROCESS.sub("", text, count=1)) if kind == "xid" else None
     if match is None:
         return {}
-    number = int(match[4])
+    number = int(match[3])
     link = {"link": number} if number >= 0 else {}
-    return {"unit": match[1], "fatal": match[2], **link, "sub_code": int(match[5], 16) >> 20 & 0x3F}
+    sub_code = {} if match[4] is None else {"sub_code": int(match[4], 16) >> 20 & 0x3F}
+    return {"unit": match[1], "fatal": match[2], **link, **sub_code}
 
 
 _INIT_CODE: Final = re.compile(

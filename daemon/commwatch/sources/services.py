@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from commwatch.readings import Absence, Batch, DeviceReadings, SourceUnavailable
@@ -38,6 +40,10 @@ _FABRIC_MANAGER = _Service("nvidia-fabricmanager", "nv-fabricmanager")
 _PERSISTENCED = _Service("nvidia-persistenced", "nvidia-persistenced")
 _IMEX, _NVLSM = (_Service(name, name, is_of_root=True) for name in ("nvidia-imex", "nvlsm"))
 _SERVICES = (_FABRIC_MANAGER, _PERSISTENCED, _IMEX, _NVLSM)
+_CONFIGURATION = "/usr/share/nvidia/nvswitch/fabricmanager.cfg"
+"""Of the fabric manager, where its command line names no other."""
+_MODE = re.compile(rb"^FABRIC_MODE=([0-2])\s*$", re.MULTILINE)
+_CONFIGURATION_BYTES = 64 * 1024
 _BY_COMM = {service.comm: service for service in _SERVICES}
 SERVICE_COMMANDS = frozenset(
     name for service in _SERVICES for name in (service.program, service.comm.decode().rstrip("\n"))
@@ -62,6 +68,8 @@ class ServicesSource(Source):
         self._procfs = str(procfs)
         self._running: dict[_Service, str] = {}
         self._seen: set[_Service] = set()
+        self._fabric_mode: int | None = None
+        """Of the fabric manager that was seen last; None where its configuration could not be read."""
         self._before: frozenset[str] = frozenset()
         """The processes of the run before."""
         self._new: frozenset[str] = frozenset()
@@ -69,7 +77,8 @@ class ServicesSource(Source):
         self._runs_left = 0
         """Until the next full scan."""
         self._addresses: list[str] | None = None
-        self._has_nvswitch = False
+        self._nvswitches: list[str] = []
+        """Their folders in sysfs."""
 
     def open(self, report: Report, leave_out: frozenset[str], only: frozenset[str] | None) -> None:
         """See ``Source.open``; the devices of this source are the services."""
@@ -86,6 +95,8 @@ class ServicesSource(Source):
         found: dict[Series, Value] = {
             ("commwatch_service_running", (one.name,)): int(one in self._running) for one in shown
         }
+        if _FABRIC_MANAGER in shown and self._fabric_mode is not None:
+            found["commwatch_service_fabric_mode", (_FABRIC_MANAGER.name,)] = self._fabric_mode
         for way, is_there in self._ways_of_adapters().items():
             found["commwatch_gpudirect_rdma_available", (way,)] = is_there
         if found:
@@ -122,6 +133,8 @@ class ServicesSource(Source):
             named = _BY_COMM.get(comm) if comm is not None else None
             if named is not None and named not in self._running and self._runs(process, named, batch):
                 self._running[named] = process
+                if named is _FABRIC_MANAGER:
+                    self._fabric_mode = self._read_fabric_mode(process)
         self._seen.update(self._running)
         self._new, self._before = processes - self._before, processes
 
@@ -150,6 +163,20 @@ class ServicesSource(Source):
         program = command.partition(b"\0")[0].rpartition(b"/")[2]
         return comm == service.comm and program == service.program.encode()
 
+    def _read_fabric_mode(self, process: str) -> int | None:
+        """The mode in the configuration that a fabric manager has read; None where it cannot be read.
+
+        Another user than root sees only the own root folder, which is that of a service of the host.
+        """
+        words = (files.read_if_there(f"{self._procfs}/{process}/cmdline") or b"").decode(errors="replace").split("\0")
+        path = next((path for option, path in pairwise(words) if option in ("-c", "--config")), _CONFIGURATION)
+        roots = [f"{self._procfs}/{process}/root", *([""] if self._procfs == "/proc" else [])]
+        for text in (files.read_if_there(f"{root}{path}", _CONFIGURATION_BYTES) for root in roots):
+            if text is not None:
+                match = _MODE.search(text)
+                return int(match[1]) if match else 0
+        return None
+
     def _shown(self, unknown: set[str]) -> list[_Service]:
         due = set(self._seen)
         if self._nvswitch_on_bus():
@@ -162,15 +189,18 @@ class ServicesSource(Source):
         ]  # fmt: skip
 
     def _nvswitch_on_bus(self) -> bool:
-        """Whether there is an NVSwitch; devices are read only when their list changes."""
+        """Whether there is an NVSwitch that no virtual machine has, as by vfio-pci; devices are read only when their
+        list changes."""
         try:
             addresses = sorted(os.listdir(self._devices))
         except OSError:
             return False
         if addresses != self._addresses:
             self._addresses = addresses
-            self._has_nvswitch = any(self._is_nvswitch(f"{self._devices}/{address}") for address in addresses)
-        return self._has_nvswitch
+            folders = (f"{self._devices}/{address}" for address in addresses)
+            self._nvswitches = [folder for folder in folders if self._is_nvswitch(folder)]
+        drivers = (files.link_name(f"{folder}/driver") for folder in self._nvswitches)
+        return any(not driver or driver.startswith("nvidia") for driver in drivers)
 
     def _is_nvswitch(self, base: str) -> bool:
         words = (files.parse_word(files.read_if_there(f"{base}/{name}") or b"") for name in ("class", "vendor"))

@@ -21,6 +21,8 @@ ROWS: tuple[Metric, ...] = (
     gauge("service_running", "service",
           "1 while the service runs, else 0: nvidia-fabricmanager (with NVSwitches), nvidia-persistenced (with the "
           "driver), nvidia-imex and nvlsm (once seen).", "procfs comm and cmdline"),
+    gauge("service_fabric_mode", "service",
+          "FABRIC_MODE: 0 bare metal or full passthrough, 1 shared NVSwitch, 2 vGPU.", "fabricmanager.cfg"),
     gauge("gpudirect_rdma_available", "way",
           "1 where adapters can reach GPU memory by peermem (module nvidia_peermem) or dma_buf (open kernel module), "
           "else 0.", "sysfs /sys/module, procfs driver/nvidia/version"),

@@ -286,6 +286,7 @@ class Service(Part):
     IDENTITY = ("service",)
     name = Label("service")
     running = Number("service_running")
+    fabric_mode = Number("service_fabric_mode")
 
 
 class RdmaPort(Part):

@@ -73,6 +73,38 @@ def test_a_gpu_alone_in_a_virtual_machine_need_not_join() -> None:
     assert seen_by("fabric_misconfigured", facts_of(alone)) == []
 
 
+MODE = "commwatch_service_fabric_mode"
+
+
+@in_one_pass(
+    "mode, state, status, reason, codes",
+    [
+        (0, 2, None, 4, ["fabric_not_joined", "fabric_misconfigured"]),
+        (None, 2, None, 4, ["fabric_not_joined", "fabric_misconfigured"]),  # its configuration cannot be read
+        # virtual machines share the NVSwitches: a GPU waits for a partition
+        (1, 2, None, 4, []),
+        (2, 1, None, 4, []),
+        (1, 3, 999, 5, ["fabric_not_joined", "fabric_misconfigured"]),
+    ],
+)
+def test_a_gpu_that_waits_for_a_partition_is_well(
+    mode: int | None, state: int, status: int | None, reason: int, codes: list[str]
+) -> None:
+    """Each GPU does where none was activated since the start of the fabric manager; one that failed to join is not."""
+    numbers: Numbers = {
+        **of("commwatch_fabric_state", state, state),
+        **of("commwatch_fabric_incorrect_configuration", reason),
+        FAULT: {(*GPUS[0], "partition_not_assigned"): float(reason == 4)},
+        **({} if status is None else of("commwatch_fabric_status", status, 0)),
+        **({} if mode is None else {MODE: {("nvidia-fabricmanager",): float(mode)}}),
+    }
+
+    found = {
+        one.code for code in ("fabric_not_joined", "fabric_misconfigured") for one in seen_by(code, facts_of(numbers))
+    }
+    assert found == set(codes)
+
+
 def test_a_wrong_configuration_is_told_in_words() -> None:
     """1 is nothing wrong."""
     numbers = of("commwatch_fabric_state", 3, 3) | of("commwatch_fabric_incorrect_configuration", 5, 1)
@@ -159,4 +191,6 @@ def test_pairs_that_are_not_wired_to_a_switch_may_refuse() -> None:
     """GPUs that are cabled to each other have pairs without a link; and a pair that is allowed is well."""
     assert seen_by("nvlink_p2p_refused", facts_of(refused((0, 1), wired=1))) == []
     assert seen_by("nvlink_p2p_refused", facts_of(refused((0, 1), status=0))) == []
+    shared: Numbers = {**refused((0, 1)), MODE: {("nvidia-fabricmanager",): 1.0}}
+    assert seen_by("nvlink_p2p_refused", facts_of(shared)) == []  # the two may be in different partitions
     assert seen_by("nvlink_p2p_refused", facts_of({})) == []

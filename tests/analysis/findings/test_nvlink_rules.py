@@ -68,15 +68,27 @@ def test_links_that_are_down_are_one_finding_of_the_part_that_they_make_up() -> 
     ]
 
 
-def test_links_that_never_came_up_are_told_once_for_each_gpu() -> None:
-    """As without a bridge; links that were up and are down are another matter."""
-    [match] = seen_by("nvlink_never_up", facts_of(links(0, 0, 0, 0, expected=0)))
+@in_one_pass(
+    "numbers, dark",
+    [
+        (links(0, 0, 0, 0, expected=0), 4),
+        (links(0, 1, 0, 1, expected=0), 2),
+        (links(0, 0, 0, 0, expected=2), 2),
+        (links(0, 0, 0, 0), None),  # they were up, or the board has them: they are down
+        (links(1, 2, 3, 1, expected=0), None),
+        ({EXPECTED: {LINKS[0]: 1.0}}, None),
+        ({**links(0, 1, 1, 1), "commwatch_expected": {("nvlink",): 4.0}}, None),
+        ({**links(0, 1, 1, 1, expected=0), "commwatch_expected": {("nvlink",): 4.0}}, None),  # which ones is not read
+    ],
+)
+def test_links_that_were_never_seen_up_are_told_once_for_each_gpu(numbers: Numbers, dark: int | None) -> None:
+    """As without a bridge; nobody is paged."""
+    found = seen_by("nvlink_never_up", facts_of(numbers))
 
-    assert (match.code, match.component.identity) == ("nvlink_never_up", "gpu/0000:17:00.0")
-    assert match.evidence[0].value == 4
+    assert [(one.component.identity, one.evidence[0].value) for one in found] == (
+        [] if dark is None else [("gpu/0000:17:00.0", dark)]
+    )
     assert CODES["nvlink_never_up"].severity == "info"
-    assert seen_by("nvlink_never_up", facts_of(links(0, 0, 0, 0))) == []
-    assert seen_by("nvlink_never_up", facts_of(links(1, 1, 1, 1, expected=0))) == []
 
 
 def test_a_reduced_bandwidth_mode_is_told_in_words() -> None:

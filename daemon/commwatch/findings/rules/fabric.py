@@ -12,7 +12,14 @@ from commwatch.findings.rules.components import gpu_of, pair_of, service_of
 from commwatch.findings.rules.nvlink import of_all_gpus
 from commwatch.findings.rules.rule_set import FindingCode, Rule, RuleSet
 from commwatch_exporters.node.model import Gpu, PeerAccess, Service
-from commwatch_exporters.state_words import FABRIC_CONFIGURATIONS, FABRIC_HEALTH, FABRIC_STATES, P2P_STATES, word_of
+from commwatch_exporters.state_words import (
+    FABRIC_CONFIGURATIONS,
+    FABRIC_HEALTH,
+    FABRIC_JOINING,
+    FABRIC_STATES,
+    P2P_STATES,
+    word_of,
+)
 
 _UNHEALTHY, _LIMITED = 2, 3
 """Of ``Gpu.fabric_health``."""
@@ -25,10 +32,11 @@ FAULTS: Mapping[str, tuple[str, str]] = {
 }
 """Meaning of each check of ``Gpu.fabric_faults``; the two on partition and fabric manager are evaluated separately."""
 
-_NOT_STARTED, _IN_PROGRESS, _COMPLETED = 1, 2, 3
-
 _NOTHING_WRONG = 1
 _FABRIC_MANAGER, _SUBNET_MANAGER = "nvidia-fabricmanager", "nvlsm"
+
+_NO_PARTITION = 4
+"""Of ``Gpu.fabric_incorrect_configuration``."""
 
 _JOIN_TAKES = 60.0
 """Seconds for which a GPU may be joining after a start or a reset before that is a finding."""
@@ -55,12 +63,19 @@ def _has_peers(facts: Facts) -> bool:
     return sum(1 for _, state in facts.each(Gpu.fabric_state) if state) > 1
 
 
+def _waits_for_partitions(facts: Facts) -> bool:
+    """Whether the fabric manager shares the NVSwitches among virtual machines: a GPU joins the fabric once a partition
+    with it is activated, and is no fault before."""
+    return bool(facts.node.part(Service, _FABRIC_MANAGER).fabric_mode)
+
+
 def not_joined(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """GPUs that have not joined the fabric, or failed to."""
     if not _has_peers(facts):
         return
+    is_waiting = _waits_for_partitions(facts)
     for gpu, state in facts.each(Gpu.fabric_state):
-        if state in (_NOT_STARTED, _IN_PROGRESS):
+        if state in FABRIC_JOINING and not is_waiting:
             evidence = Evidence("joining the fabric", word_of(FABRIC_STATES, state))
             yield Match("fabric_not_joined", gpu_of(gpu), (evidence,))
     for gpu, status in facts.each(Gpu.fabric_status):
@@ -73,13 +88,14 @@ def misconfigured(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """GPUs that the fabric does not serve because of how it is configured."""
     if not _has_peers(facts):
         return
+    is_waiting = _waits_for_partitions(facts)
     evidence_of: dict[Gpu, list[Evidence]] = {}
     for gpu, reason in facts.each(Gpu.fabric_incorrect_configuration):
-        if reason > _NOTHING_WRONG:
+        if reason > _NOTHING_WRONG and not (is_waiting and reason == _NO_PARTITION):
             words = word_of(FABRIC_CONFIGURATIONS, reason)
             evidence_of.setdefault(gpu, []).append(Evidence("configuration", words))
     for gpu, check, flag in facts.each_keyed(Gpu.fabric_faults):
-        if flag == 1 and check == "partition_not_assigned":
+        if flag == 1 and check == "partition_not_assigned" and not is_waiting:
             evidence_of.setdefault(gpu, []).append(Evidence("partition", "not assigned"))
     for gpu, evidence in evidence_of.items():
         yield Match("fabric_misconfigured", gpu_of(gpu), tuple(evidence))
@@ -106,9 +122,12 @@ def services(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 def unreachable(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """GPUs of one NVSwitch fabric that the driver does not let talk over NVLink although their links are there.
 
-    GPUs that are split by MIG have no such status. Refused pairs are laid to the GPUs with most of them, to the node
-    where all GPUs have as many, and a single pair to itself: which of its GPUs is at fault is not known.
+    GPUs that are split by MIG have no such status, and those of different partitions refuse each other. Refused pairs
+    are laid to the GPUs with most of them, to the node where all GPUs have as many, and a single pair to itself: which
+    of its GPUs is at fault is not known.
     """
+    if _waits_for_partitions(facts):
+        return  # which GPUs are in one partition is not known
     wired = {gpu for gpu, links in facts.each(Gpu.nvlink_switch_links) if links}
     refused: dict[frozenset[Gpu], str] = {}
     for access, status in facts.each(PeerAccess.status):
@@ -182,8 +201,8 @@ FABRIC = RuleSet(
             quantities=("nvlinks", "nvlink_fabric"),
             meaning="Jobs do not start on this GPU (CUDA: system not ready), or do not reach it over NVLink.",
             next_step="Drain the node; check that the fabric manager runs and has exactly the driver's version "
-            "(systemctl status nvidia-fabricmanager); once the node is free, restart it, or run commwatch pause and "
-            "reset the GPUs.",
+            "(systemctl status nvidia-fabricmanager, for a virtual machine on the host); once the node is free, "
+            "restart it, or run commwatch pause and reset the GPUs.",
             alert="CommwatchFabricNotJoined",
             opens_after=_JOIN_TAKES,
         ),
@@ -238,13 +257,26 @@ FABRIC = RuleSet(
             ("fabric_unhealthy", "fabric_limited", "fabric_recovering"),
             reads=(Gpu.fabric_health, Gpu.fabric_faults),
         ),
-        Rule(not_joined, ("fabric_not_joined",), reads=(Gpu.fabric_state, Gpu.fabric_status)),
+        Rule(
+            not_joined,
+            ("fabric_not_joined",),
+            reads=(Gpu.fabric_state, Gpu.fabric_status, Service.fabric_mode),
+        ),
         Rule(
             misconfigured,
             ("fabric_misconfigured",),
-            reads=(Gpu.fabric_state, Gpu.fabric_incorrect_configuration, Gpu.fabric_faults),
+            reads=(
+                Gpu.fabric_state,
+                Gpu.fabric_incorrect_configuration,
+                Gpu.fabric_faults,
+                Service.fabric_mode,
+            ),
         ),
         Rule(services, ("fabric_manager_down", "fabric_service_down"), reads=(Service.running, Gpu.fabric_faults)),
-        Rule(unreachable, ("nvlink_p2p_refused",), reads=(Gpu.nvlink_switch_links, PeerAccess.status)),
+        Rule(
+            unreachable,
+            ("nvlink_p2p_refused",),
+            reads=(Gpu.nvlink_switch_links, PeerAccess.status, Service.fabric_mode),
+        ),
     ),
 )

@@ -41,6 +41,11 @@ FABRIC_FAILED: Mapping[str, str] = {
 }
 """Xids after which a path between GPUs has failed; the critical ones of the fabric in ``data/xid.yaml``."""
 
+FATAL_BY_LINE: frozenset[str] = frozenset({"144", "145", "146", "147", "148", "149", "155"})
+"""Of ``FABRIC_FAILED`` those that are fatal only where their line in the kernel log says so. NVIDIA's Xid catalogue has
+both kinds of most of them, no fatal one of 147 and 148, and a link that goes to sleep reports 155. A link or GPU that
+has failed has a finding of its own."""
+
 ENDS_WORK: frozenset[str] = frozenset({"RESET_GPU", "RESTART_BM", "RESTART_VM", "WORKFLOW_XID_48"})
 """Immediate actions of NVIDIA's Xid catalogue by which the GPU or the node must be reset: what ran there has ended. An
 error of the memory is one too, though only the program must be started again (``RESTART_APP``)."""
@@ -114,7 +119,10 @@ def driver_errors(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             )
         if is_known and count > nonfatal + fatal:
             code = "xid_gpu" if xid in GPU_FAILED else "xid_fabric"
-            evidence, meaning = _counted(facts, Gpu.xids, gpu, xid, count - nonfatal - fatal)
+            note = ""
+            if xid in FATAL_BY_LINE:
+                code, note = "xid_nonfatal", ", not known whether fatal"
+            evidence, meaning = _counted(facts, Gpu.xids, gpu, xid, count - nonfatal - fatal, note)
             evidence_of.setdefault((code, gpu_of(gpu)), []).append((evidence, meaning))
         if is_known and nonfatal:
             evidence, meaning = _counted(facts, Gpu.xids_nonfatal, gpu, xid, nonfatal, ", not fatal")
@@ -240,10 +248,11 @@ KERNEL = RuleSet(
         ),
         FindingCode(
             name="xid_nonfatal",
-            title="Driver reports a nonfatal NVLink error",
+            title="Driver reports an NVLink error that it does not call fatal",
             severity="warning",
             role="fault",
-            meaning="An NVLink 5 unit had an error and continued. The link may fail later.",
+            meaning="An NVLink 5 unit had an error, and its line in the kernel log calls it nonfatal or was not read. "
+            "A link or GPU that has failed has a finding of its own.",
             next_step="If it happens again, drain the node; once it is free, run commwatch pause and reset the GPU.",
             alert="CommwatchXidNonfatal",
             opens_after=_LINE_COMES_WITHIN,

@@ -14,7 +14,7 @@ from commwatch.findings.rules.components import gpu_of, nvlink_of
 from commwatch.findings.rules.gpu_ways import by_nvlink
 from commwatch.findings.rules.rule_set import FindingCode, Rule, RuleSet
 from commwatch.node.down_links import FarEnds, grouped
-from commwatch_exporters.node.model import C2cLink, Gpu, NvLink
+from commwatch_exporters.node.model import C2cLink, Gpu, Inventory, NvLink
 from commwatch_exporters.state_words import NVLINK_BANDWIDTH_MODES, NVLINK_STATES, NVLINK_UP, word_of
 
 _DOWN = NVLINK_STATES.keys() - NVLINK_UP
@@ -86,7 +86,9 @@ def ends_of(facts: Facts) -> FarEnds:
 
 
 def never_up(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
-    """GPUs with links that are inactive and were never active for the learning time."""
+    """GPUs with links that are inactive and that no reading has shown active; nothing of what was before the first."""
+    if (facts.node.part(Inventory, "nvlink").expected or 0) > sum(1 for _ in facts.each(NvLink.expected)):
+        return  # which links should be active is not known
     dark = Counter(link.gpu for link, state in facts.each(NvLink.state) if state == 0 and link.expected != 1)
     for gpu, count in dark.items():
         yield Match("nvlink_never_up", gpu_of(gpu), (Evidence("links that have not been active", count),))
@@ -167,13 +169,13 @@ NVLINK = RuleSet(
         ),
         FindingCode(
             name="nvlink_never_up",
-            title="GPU has NVLinks that have never been up",
+            title="GPU has NVLinks that were never seen up",
             severity="info",
             role="state",
             quantities=("nvlinks",),
-            meaning="Links the GPU could have were never active: no bridge, no fabric, or a GPU alone in a virtual "
-            "machine.",
-            next_step="Should the node have NVLink: compare bridges, fabric manager and partitions with an equal node.",
+            meaning="Inactive since first read: no bridge, no fabric, alone in a virtual machine, or down before.",
+            next_step="Needed: compare bridges, fabric manager and partitions with an equal node; set "
+            "inventory.expected.",
             opens_after=_BELOW_FOR,
         ),
         FindingCode(
@@ -211,7 +213,7 @@ NVLINK = RuleSet(
     ),
     rules=(
         Rule(down, ("nvlink_down",), reads=(NvLink.state, NvLink.expected, NvLink.info)),
-        Rule(never_up, ("nvlink_never_up",), reads=(NvLink.state, NvLink.expected)),
+        Rule(never_up, ("nvlink_never_up",), reads=(NvLink.state, NvLink.expected, Inventory.expected)),
         Rule(reduced, ("nvlink_reduced",), reads=(Gpu.nvlink_bandwidth_mode,)),
         Rule(
             below_siblings,

@@ -6,6 +6,7 @@ import uuid
 import zlib
 from collections.abc import Mapping
 
+from commwatch.node.gpu_models import board_gpus_of
 from commwatch_rehearsal.simulation.hardware import Hardware
 from commwatch_rehearsal.simulation.job_processes import (
     CGROUP,
@@ -68,7 +69,8 @@ def _running(hardware: Hardware, time: float) -> dict[int, tuple[str, str]]:
     """Name and command line of the system's programs, by process id."""
     running = {1: ("systemd", "/sbin/init"), 2: ("kthreadd", "")}
     for first, name, arguments in _SERVICES:
-        if name == _FABRIC_MANAGER and not hardware.preset.nvswitches:
+        has_switches = hardware.preset.nvswitches or board_gpus_of(hardware.preset.model.name)
+        if name == _FABRIC_MANAGER and not has_switches:
             continue
         stops = [
             fault
