@@ -348,6 +348,8 @@ BOARDS = {
     "cards with two ports": tree(range(8), {one: one // 2 for one in range(16)}),
     # One beside a GPU, and one with no GPU beside it.
     "two adapters": tree(range(8), {0: 1, **dict.fromkeys(range(1, 16), 8)}),
+    # Two behind a switch of their own, and one at a root port.
+    "adapters beside no GPU": tree(range(8), {0: 8, 1: 9}),
 }
 
 
@@ -360,6 +362,7 @@ BOARDS = {
         ("DGX H100", (0, 1, 3, 4, 6, 7, 9, 10, 11), {0: 0, 3: 1, 4: 2, 6: 4, 9: 5, 10: 6, 11: 7}),
         ("cards with two ports", range(16), {2 * gpu: gpu for gpu in range(8)}),
         ("two adapters", (0, 1), {0: 1, 1: 0}),
+        ("adapters beside no GPU", (0, 1, 2), {0: 0, 1: 1, 2: 2}),
     ],
 )
 def test_rails_are_the_adapters_beside_the_gpus(board: str, active: Iterable[int], gpu_of: dict[int, int]) -> None:
