@@ -262,6 +262,31 @@ def test_troubles_that_would_not_have_been_seen_are_not_measured() -> None:
     assert set(troubles(known_of(bare)).values()) == {"not measured"}
 
 
+@in_one_pass(
+    "functions, findings, expected",
+    [
+        ({}, (), {ERRORS: "passed", AGAIN: "passed", CONGESTION: "passed"}),
+        ({PORT: 8}, (), {ERRORS: "passed", AGAIN: "not measured", CONGESTION: "not measured"}),
+        ({PORT: 8}, ("rdma_dropping",), {ERRORS: "passed", AGAIN: "failed", CONGESTION: "not measured"}),
+    ],
+)
+def test_of_virtual_functions_no_loss_is_ruled_out(
+    functions: dict[Any, float], findings: tuple[str, ...], expected: dict[str, CheckVerdict]
+) -> None:
+    """They count what they lose; the link is that of all. What the port itself lost is found all the same."""
+    numbers = merged(port(), {"commwatch_rdma_port_virtual_functions": functions})
+
+    assert troubles(known_of(numbers, [finding(code, IDENTITY) for code in findings])) == expected
+
+
+def test_rails_with_virtual_functions_are_not_compared() -> None:
+    """A rail whose jobs use functions alone looks idle."""
+    functions: Numbers = {"commwatch_rdma_port_virtual_functions": {("mlx5_2", "1"): 8}}
+    [check] = [one for one in checks(known_of(merged(rails(0.5, 0.5, 0.0), functions))) if one.what == SHARES]
+
+    shows(check, "not measured", where="mlx5_2", says="the 8 virtual functions of its adapter are not read")
+
+
 def test_the_mark_of_even_rails_is_a_threshold() -> None:
     """A file of one's own moves it."""
     known = known_of(rails(0.5, 0.5, 0.4))

@@ -557,6 +557,22 @@ def test_virtual_functions_are_left_out(tmp_path: Path) -> None:
     assert devices(opened(tmp_path).collect("rdma")) == ["mlx5_0:1"]
 
 
+@pytest.mark.parametrize(
+    ("names", "number"),
+    [((), None), (("virtfn0", "virtfn1"), 2), (("virtfn0", "mlx5_core.sf.4", "mlx5_core.eth.0"), 2)],
+)
+def test_the_functions_that_an_adapter_is_split_into_are_counted(
+    tmp_path: Path, names: tuple[str, ...], number: int | None
+) -> None:
+    """Also those that a pod or a virtual machine has; what they move and lose is not in the port's counters."""
+    home = add_device(tmp_path)
+    add_port(home)
+    for name in names:
+        (home / "device" / name).mkdir()
+
+    assert values(opened(tmp_path).collect("rdma"))["port_virtual_functions"] == number
+
+
 def test_ports_that_carry_no_rdma_are_left_out(tmp_path: Path) -> None:
     """The kernel makes the table of their addresses without an entry: they are ports of an adapter's switch."""
     (add_port(add_device(tmp_path), attributes={"link_layer": "Ethernet"}) / "gids").mkdir()

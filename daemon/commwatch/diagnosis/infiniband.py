@@ -269,9 +269,16 @@ def _troubles(known: Known, port: RdmaPort) -> Iterator[Check]:
 def _nothing(known: Known, port: RdmaPort, trouble: _Trouble, check: Check) -> Check:
     if why := _why_not_evaluated(known, port, trouble):
         return msgspec.structs.replace(check, required="", detail=why)
+    if port.virtual_functions and trouble.quantity != "rdma_errors":  # the link is that of all of them
+        detail = f"{_unread_functions(port)}; the port itself counted none"
+        return msgspec.structs.replace(check, required="", detail=detail)
     return msgspec.structs.replace(
         check, measured="nothing", verdict="passed", source="thresholds.yaml, watched by the daemon"
     )
+
+
+def _unread_functions(port: RdmaPort) -> str:
+    return f"the {port.virtual_functions:.0f} virtual functions of its adapter are not read"
 
 
 def _why_not_evaluated(known: Known, port: RdmaPort, trouble: _Trouble) -> str:
@@ -347,6 +354,8 @@ def _gpudirect(known: Known) -> Check:
 def _shares(known: Known, ports: Sequence[RdmaPort]) -> Check:
     """Whether one rail carries much less than its siblings, at the busiest moment of the last minute."""
     what = "traffic even over the rails"
+    if split := next((port for port in ports if port.virtual_functions), None):
+        return _check(what, "not measured", name_of(split), detail=_unread_functions(split))
     groups: dict[tuple[str, str], dict[str, float]] = {}
     for port in ports:
         use = _peak_use(port)
