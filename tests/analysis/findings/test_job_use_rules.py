@@ -31,9 +31,8 @@ def used(
         **{f"commwatch_gpu_job_{kind}_use_ratio": dict.fromkeys(gpus, share) for kind, share in kinds.items()},
         "commwatch_nvlink_links": dict.fromkeys(gpus, float(links)),
     }
-    if functions:
-        numbers["commwatch_rdma_port_virtual_functions"] = {("mlx5_0", "1"): functions}
-    return facts_of(numbers)
+    split: Numbers = {"commwatch_rdma_port_virtual_functions": {("mlx5_0", "1"): functions}} if functions else {}
+    return facts_of({**numbers, **split})
 
 
 def test_a_job_below_half_is_one_finding_of_all_its_gpus() -> None:
