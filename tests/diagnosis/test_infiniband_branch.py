@@ -214,6 +214,14 @@ def test_the_ports_of_one_adapter_are_told_apart() -> None:
     assert list(verdicts(checks(known_of(two)), STATE)) == ["mlx5_0 port 1", "mlx5_0 port 2", "mlx5_9", "mlx5_10"]
 
 
+def test_a_roce_port_that_is_switched_off_and_not_missed_says_so() -> None:
+    """As one that a container has given back."""
+    interface: Numbers = {"commwatch_ethernet_info": {("eth0", "0000:20:00.0", "mlx5_core", ""): 1}}
+    [check] = [one for one in checks(known_of(merged(roce(state=1), interface))) if one.what == STATE]
+
+    shows(check, "notice", measured="down", says="its interface eth0 is switched off")
+
+
 IDENTITY = "rdma_port/mlx5_0/1"
 
 

@@ -15,12 +15,20 @@ from commwatch.diagnosis.judged import judged
 from commwatch.diagnosis.known import Known
 from commwatch.findings.facts import Facts
 from commwatch.findings.rules.components import port_of
+from commwatch.findings.rules.rdma import why_down
 from commwatch.findings.rules.rule_set import Quantity
 from commwatch.node.topology.sysfs import natural
 from commwatch.units import format_percent
 from commwatch_exporters.node.model import Gpu, GpuDirectWay, Inventory, RdmaPort, Source
 from commwatch_exporters.node.parts import Parts
-from commwatch_exporters.state_words import RDMA_ACTIVE, RDMA_LINK_UP, RDMA_PHYSICAL_STATES, RDMA_STATES, word_of
+from commwatch_exporters.state_words import (
+    RDMA_ACTIVE,
+    RDMA_LINK_UP,
+    RDMA_PHYSICAL_STATES,
+    RDMA_STATES,
+    ROCE_ROUTED,
+    word_of,
+)
 
 _ROCE_HEADERS: Final = 40 + 8 + 12 + 4 + 28 + 4
 """Bytes of a RoCE packet that the kernel sets aside: GRH, UDP, BTH, XRC, atomics, check sum (``iboe_get_mtu`` in
@@ -31,7 +39,6 @@ _BEST_MTU: Final = _MTUS[0]
 _STABLE = "the fastest that was stable here, or that its equals have"
 _SIBLINGS = "the fastest port of the same adapter model"
 _TRANSPORT = "the largest of the InfiniBand transport"
-_ROUTED = ("roce_v2_ipv4", "roce_v2_ipv6")
 _SIBLINGS_MIN = 2
 """With one sibling it is not known which of the two is at fault."""
 _WAYS = {"peermem": "nvidia_peermem", "dma_buf": "dma-buf of the open kernel module"}
@@ -78,7 +85,8 @@ def _state(known: Known, port: RdmaPort) -> Check:
         return _check(what, "passed", where, "active", "active")
     far = "" if port.physical_state is None else f"physical state: {word_of(RDMA_PHYSICAL_STATES, port.physical_state)}"
     if port.link_layer == "Ethernet":
-        far = ""  # it is "disabled" of every RoCE port without a link
+        # It is "disabled" of every RoCE port without a link; of an expected one the finding has the reason.
+        far = "" if port.expected == 1 else why_down(port)
     required = "active" if port.expected == 1 else ""
     check = _check(what, "notice", where, word_of(RDMA_STATES, port.state), required, detail=far)
     return _judged(known, port, check, "rdma_port_state")
@@ -174,7 +182,7 @@ def _gid(known: Known, port: RdmaPort) -> Check:
         return _check(what, "not measured", where, detail="the kind of its GIDs is not known, as of iWARP")
     required = "RoCE v2 with an IP address"
     source = "NCCL: version 2 and IPv4 unless NCCL_IB_ROCE_VERSION_NUM and NCCL_IB_ADDR_FAMILY say otherwise"
-    kind = next((one for one in _ROUTED if one in indexes), None)
+    kind = next((one for one in ROCE_ROUTED if one in indexes), None)
     if kind is None:
         kinds = ", ".join(one.replace("_", " ") for one in indexes)
         bond = f"; that of {port.interface}'s bond may" if port.network_interface.master else ""
