@@ -557,6 +557,17 @@ def test_virtual_functions_are_left_out(tmp_path: Path) -> None:
     assert devices(opened(tmp_path).collect("rdma")) == ["mlx5_0:1"]
 
 
+@pytest.mark.parametrize("address", ["0000:18:00.2", "0000:18:00.0/mlx5_core.sf.4"])
+def test_a_function_whose_adapter_is_not_here_is_read(tmp_path: Path, address: str) -> None:
+    """A pod has the function alone: the kernel shows it the adapter, and no RDMA device of that."""
+    add_port(add_device(tmp_path, "mlx5_8", address))
+    if address.endswith(".2"):
+        (tmp_path / "devices/pci0000:15/0000:15:01.0/0000:18:00.0").mkdir()
+        (tmp_path / "devices/pci0000:15/0000:15:01.0/0000:18:00.2/physfn").symlink_to("../0000:18:00.0")
+
+    assert devices(opened(tmp_path).collect("rdma")) == ["mlx5_8:1"]
+
+
 @pytest.mark.parametrize(
     ("names", "number"),
     [((), None), (("virtfn0", "virtfn1"), 2), (("virtfn0", "mlx5_core.sf.4", "mlx5_core.eth.0"), 2)],
