@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -285,6 +286,36 @@ def test_of_virtual_functions_no_loss_is_ruled_out(
     numbers = merged(port(), {"commwatch_rdma_port_virtual_functions": functions})
 
     assert troubles(known_of(numbers, [finding(code, IDENTITY) for code in findings])) == expected
+
+
+def on_board(uses: Mapping[int, float], gpus: int, two_on: Mapping[int, str] = {}) -> Numbers:
+    """Ports of one model with their use, GPUs beside them, and which of the ports share a card, by their numbers."""
+    node = merged(*(port(number, use=use) for number, use in uses.items()))
+    infos = {
+        (*key[:7], two_on.get(int(key[0].removeprefix("mlx5_")), key[7]), key[8]): 1.0
+        for key in node["commwatch_rdma_port_info"]
+    }
+    gpu = {(str(one), f"0000:{0x80 + one:02x}:00.0", "", "", "", ""): 1.0 for one in range(gpus)}
+    return {**node, "commwatch_rdma_port_info": infos, "commwatch_gpu_info": gpu}
+
+
+@in_one_pass(
+    "numbers, verdict",
+    [
+        (on_board(dict.fromkeys(range(8), 0.5), 8), "passed"),
+        (on_board({**dict.fromkeys(range(7), 0.5), 7: 0.0}, 8), "notice"),
+        (on_board({**dict.fromkeys(range(3), 0.5), 3: 0.0}, 8), "notice"),
+        # Two ports of a card lead to storage, one of a card each cannot be told from rails that are not all there.
+        (
+            on_board({**dict.fromkeys(range(8), 0.5), 8: 0.0, 9: 0.0}, 8, {8: "0000:e0:00.0", 9: "0000:e0:00.1"}),
+            "passed",
+        ),
+        (on_board({**dict.fromkeys(range(8), 0.5), 8: 0.0, 9: 0.0}, 8), "does not apply"),
+    ],
+)
+def test_ports_of_storage_are_not_compared_with_rails(numbers: Numbers, verdict: str) -> None:
+    """Rails are as many for each GPU, on cards of one kind."""
+    assert set(verdicts(checks(known_of(numbers)), SHARES).values()) == {verdict}
 
 
 def test_rails_with_virtual_functions_are_not_compared() -> None:

@@ -359,21 +359,33 @@ def _gpudirect(known: Known) -> Check:
     return judged(check, known.matched, "gpudirect")
 
 
+def _rail_groups(known: Known, ports: Sequence[RdmaPort]) -> list[list[RdmaPort]]:
+    """Active ports of one model on cards with as many ports, as many for each GPU or as many GPUs for each.
+
+    Others lead to storage, or manage the board; where no GPU is known, any may be rails.
+    """
+    cards = {port: port.address.rpartition(".")[0] for port in ports}
+    on_card = Counter(filter(None, cards.values()))
+    groups: dict[tuple[str, str, int], list[RdmaPort]] = {}
+    for port in ports:
+        if port.state == RDMA_ACTIVE:
+            groups.setdefault((*_model_of(port), on_card[cards[port]]), []).append(port)
+    gpus = sum(1 for _ in known.facts.each(Gpu.info))
+    return [group for group in groups.values() if not gpus or not len(group) % gpus or not gpus % len(group)]
+
+
 def _shares(known: Known, ports: Sequence[RdmaPort]) -> Check:
     """Whether one rail carries much less than its siblings, at the busiest moment of the last minute."""
     what = "traffic even over the rails"
     if split := next((port for port in ports if port.virtual_functions), None):
         return _check(what, "not measured", name_of(split), detail=_unread_functions(split))
-    groups: dict[tuple[str, str], dict[str, float]] = {}
-    for port in ports:
-        use = _peak_use(port)
-        if port.state == RDMA_ACTIVE and use is not None:
-            groups.setdefault(_model_of(port), {})[name_of(port)] = use
-    rail_groups = [group for group in groups.values() if len(group) > _SIBLINGS_MIN]
+    groups = _rail_groups(known, ports)
+    if all(len(group) <= _SIBLINGS_MIN for group in groups):
+        detail = "there are not three active ports of one model to compare, as many for each GPU"
+        return _check(what, "does not apply", detail=detail)
+    uses = [{name_of(port): use for port in group if (use := _peak_use(port)) is not None} for group in groups]
+    rail_groups = [group for group in uses if len(group) > _SIBLINGS_MIN]
     if not rail_groups:
-        alike = max(Counter(_model_of(port) for port in ports if port.state == RDMA_ACTIVE).values(), default=0)
-        if alike <= _SIBLINGS_MIN:
-            return _check(what, "does not apply", detail="there are not three active ports of one model to compare")
         return _check(what, "not measured", detail="the use of the ports was not read")
     low, in_use = known.thresholds.nvlink_sibling_low_ratio, known.thresholds.nvlink_sibling_in_use_ratio
     required = f"at least {format_percent(low)} of the median"
