@@ -66,6 +66,9 @@ RDMA_LINK_UP: Final = 5
 RDMA_DISABLED: Final = 3
 """An InfiniBand port that was switched off; of RoCE every port without a link, whoever took it away."""
 
+ROCE_ROUTED: Final = ("roce_v2_ipv4", "roce_v2_ipv6")
+"""Kinds of GIDs that carry an IP address."""
+
 COUNTER_ANOMALIES: Final[Mapping[int, str]] = {2: "blank", 3: "stale", 4: "saturated"}
 """``commwatch_counters_anomaly``: why a counter cannot be trusted."""
 

@@ -11,6 +11,7 @@ from commwatch.cluster import facts
 from commwatch.cluster.connections import port_owner, port_range, result_of
 from commwatch.cluster.facts import addresses_of, nccl_version, read_facts
 from commwatch.jobs.settings.variables import known_variables
+from support.infiniband import add_device, add_port
 
 DRIVER = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build\n"
 GPU = "Model: \t\t NVIDIA H100 80GB HBM3\nVideo BIOS: \t 96.00.99.00.01\nGPU Firmware: \t 570.86.15\n"
@@ -64,6 +65,18 @@ def test_versions_and_parts_come_from_files(node: Path, monkeypatch: pytest.Monk
     }
     assert found.settings == {"NCCL_IB_TC": "106"}
     assert found.master_addresses
+
+
+def test_firmware_of_virtual_functions_is_not_counted(tmp_path: Path) -> None:
+    """Pods come and go with them, and nodes would differ by it."""
+    for name, address in (("mlx5_0", "0000:18:00.0"), ("mlx5_1", "0000:18:00.2")):
+        add_port(add_device(tmp_path, name, address))
+    (tmp_path / "devices/pci0000:15/0000:15:01.0/0000:18:00.2/physfn").symlink_to("../0000:18:00.0")
+
+    found = read_facts(tmp_path, tmp_path, {}, known_variables(), "nowhere.invalid", conf=tmp_path / "none")
+
+    assert found.versions["NIC firmware"] == "1 x 28.39.1002"
+    assert found.parts["RDMA ports"] == "1 x InfiniBand 400 Gbit/s"
 
 
 def test_a_node_without_any_of_it_has_none(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ from commwatch.commands.cluster_scan import scan_lines
 from commwatch.config.settings import Config, Paths, Simulation
 from commwatch.jobs.settings.facts import RdmaPort
 from commwatch.node.gpus_now import ProbeGpu
-from commwatch.node.topology.model import Gpu, Nic, PciDevice, PcieLink, PciRole, Topology
+from commwatch.node.topology.model import Gpu, Nic, PciDevice, PcieLink, PciRole, Topology, VirtualFunction
 from commwatch.probes.cycle.environment import rank_environment
 from commwatch.probes.cycle.lock import ProbeLock
 from commwatch.probes.gate.hold import HoldFile
@@ -320,8 +321,8 @@ def test_with_nccl_each_adapter_is_a_rail_with_a_gpu_of_its_own() -> None:
     assert rails[0].offer == RailOffer(name="mlx5_0", address="10.0.0.1", rate=50e9, link_layer="InfiniBand")
 
 
-def tree(switch_of_gpu: Sequence[int], switch_of_adapter: Mapping[int, int]) -> Topology:
-    """Eight GPUs and sixteen adapters below PCIe switches; the other adapters are at root ports of their own."""
+def tree(switch_of_gpu: Sequence[int], switch_of_adapter: Mapping[int, int], number: int = 16) -> Topology:
+    """Eight GPUs and a number of adapters below PCIe switches; the other adapters are at root ports of their own."""
     devices: dict[str, PciDevice] = {}
 
     def bridge(address: str, role: PciRole, parent: str) -> str:
@@ -335,7 +336,9 @@ def tree(switch_of_gpu: Sequence[int], switch_of_adapter: Mapping[int, int]) -> 
         return bridge(address, role, bridge(f"port of {address}", "switch_downstream", root))
 
     gpus = (Gpu(below(switch_of_gpu[one.index], one.pci_bus_id, "gpu"), one.index) for one in EIGHT_GPUS)
-    nics = (Nic(below(switch_of_adapter.get(one), f"nic {one}", "nic"), one, (f"mlx5_{one}",), ()) for one in range(16))
+    nics = (
+        Nic(below(switch_of_adapter.get(one), f"nic {one}", "nic"), one, (f"mlx5_{one}",), ()) for one in range(number)
+    )
     return Topology(tuple(gpus), tuple(nics), devices=devices)
 
 
@@ -348,6 +351,9 @@ BOARDS = {
     "cards with two ports": tree(range(8), {one: one // 2 for one in range(16)}),
     # One beside a GPU, and one with no GPU beside it.
     "two adapters": tree(range(8), {0: 1, **dict.fromkeys(range(1, 16), 8)}),
+    # Two behind a switch of their own, and one at a root port.
+    "one adapter": tree(range(8), {0: 3}, 1),
+    "adapters beside no GPU": tree(range(8), {0: 8, 1: 9}),
 }
 
 
@@ -360,6 +366,8 @@ BOARDS = {
         ("DGX H100", (0, 1, 3, 4, 6, 7, 9, 10, 11), {0: 0, 3: 1, 4: 2, 6: 4, 9: 5, 10: 6, 11: 7}),
         ("cards with two ports", range(16), {2 * gpu: gpu for gpu in range(8)}),
         ("two adapters", (0, 1), {0: 1, 1: 0}),
+        ("adapters beside no GPU", (0, 1, 2), {0: 0, 1: 1, 2: 2}),
+        ("one adapter", (0,), {0: 3}),
     ],
 )
 def test_rails_are_the_adapters_beside_the_gpus(board: str, active: Iterable[int], gpu_of: dict[int, int]) -> None:
@@ -371,6 +379,20 @@ def test_rails_are_the_adapters_beside_the_gpus(board: str, active: Iterable[int
 
     wanted = {f"mlx5_{adapter}": f"GPU-{gpu}" for adapter, gpu in gpu_of.items()}
     assert [(one.adapter, one.gpu) for one in rails] == sorted(wanted.items())
+
+
+def test_the_rail_of_a_pod_is_the_function_that_it_has() -> None:
+    """It goes to the GPU beside the adapter, of which the pod has no RDMA device; an Ethernet adapter is none."""
+    board = tree(range(8), {0: 0, 3: 3})
+    nics = (
+        replace(board.nics[0], rdma_devices=()),
+        replace(board.nics[3], rdma_devices=(), virtual_functions=(VirtualFunction("", ("mlx5_8",), ()),)),
+    )
+    network = NETWORK._replace(adapters={"mlx5_8": RdmaPort("mlx5_8", 1, True, "Ethernet", 400.0)})
+
+    rails = rails_of(network, "nccl", (), EIGHT_GPUS, replace(board, nics=nics))
+
+    assert [(one.adapter, one.gpu) for one in rails] == [("mlx5_8", "GPU-3")]
 
 
 def result_of(end: int, transports: dict[str, int]) -> Measured:

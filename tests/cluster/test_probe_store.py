@@ -435,6 +435,54 @@ def test_a_result_of_another_turn_does_not_count() -> None:
     assert play(scene, size=2)[0].run.measured == ()
 
 
+FOUR, WITHOUT_1, OTHERS = ("a", "b", "c", "d"), ("a", "c", "d"), ("x", "y", "z", "w")
+
+
+@in_one_pass(
+    "offers, rails, met",
+    [
+        ((FOUR, FOUR), {0, 1, 2, 3}, {("a", "a"), ("b", "b"), ("c", "c"), ("d", "d")}),
+        ((FOUR, WITHOUT_1), {0, 2, 3}, {("a", "a"), ("c", "c"), ("d", "d")}),
+        ((WITHOUT_1, FOUR), {0, 2, 3}, {("a", "a"), ("c", "c"), ("d", "d")}),
+        ((FOUR, FOUR[::-1]), {0, 1, 2, 3}, {("a", "d"), ("b", "c"), ("c", "b"), ("d", "a")}),
+        ((FOUR, OTHERS[:3]), {0, 1, 2}, {("a", "x"), ("b", "y"), ("c", "z")}),
+    ],
+)
+def test_rails_of_the_same_name_meet(
+    offers: tuple[tuple[str, ...], ...], rails: set[int], met: set[tuple[str, str]]
+) -> None:
+    """One that a node lacks moves no other; where names or their order differ, the order counts."""
+
+    async def member(stage: Stage, rank: int) -> None:
+        own = await stage.joined(
+            rank, rails=tuple(RailOffer(name=name, address=f"127.0.0.{ord(name)}", rate=RATE) for name in offers[rank])
+        )
+        ready = Ready(ports=tuple(range(4000, 4000 + len(offers[rank]))))
+        while True:
+            await own.send(ready)
+            answer: Turn | Ended = await own.receive(Turn, Ended)
+            if isinstance(answer, Ended):
+                break
+            stage.turns.append((rank, answer))
+            ready = msgspec.structs.replace(
+                ready, turn=answer.number, rails=(RailReport(latency=1e-5, received=RATE),) * len(answer.rails)
+            )
+        own.close()
+
+    async def scene(stage: Stage) -> None:
+        await asyncio.gather(member(stage, 0), member(stage, 1))
+
+    result, stage = play(scene, size=2)
+
+    assert {one.rail for one in result.run.measured} == rails
+    ends = {rank: [offers[rank][rail] for rail in turn.rails] for rank, turn in stage.turns}
+    assert set(zip(ends[0], ends[1], strict=True)) == met
+    for rank, turn in stage.turns:
+        host = rank if turn.end == 0 else 1 - rank
+        assert list(turn.addresses) == [f"127.0.0.{ord(name)}" for name in ends[host]]
+        assert [offers[host][port - 4000] for port in turn.ports] == ends[host]
+
+
 def test_hundreds_of_members_in_leaves_are_served_in_waves() -> None:
     """One in eight of a leaf sends to other leaves at once; the slow transmitter is the only name."""
 

@@ -37,6 +37,7 @@ class Node:
         self.use: Value = 1.0
         self.master = ""
         self.name = "eth0"
+        self.functions: Value = None
         self.rdma_shows = True
         self.rdma_is_late = False
         self._counts = {"transmit": 0.0, "receive": 0.0, "rdma": 0.0}
@@ -54,6 +55,7 @@ class Node:
             use: dict[Any, Value] = {("commwatch_gpu_utilization_ratio", ("0", SLOT)): self.use}
             self.store.put("nvml_gpu", SLOT, block(use, self.now), 1e9)
             port: dict[Any, Value] = {("commwatch_rdma_port_state", ("mlx5_0", "1")): self.state}
+            port["commwatch_rdma_port_virtual_functions", ("mlx5_0", "1")] = self.functions
             if self.rdma is not None:
                 port["commwatch_rdma_port_transmit_bytes_total", ("mlx5_0", "1")] = self._counts["rdma"]
             states: dict[Any, Value] = {("commwatch_counters_state", ("rdma", "port_xmit_data")): 0}
@@ -118,6 +120,7 @@ def test_a_bond_beside_its_parts_is_not_counted_twice(node: Node) -> None:
         lambda node: setattr(node, "state", 1),
         lambda node: setattr(node, "rdma", None),
         lambda node: setattr(node, "rdma_shows", False),
+        lambda node: setattr(node, "functions", 8),
         lambda node: setattr(node, "use", None),
         lambda node: setattr(node, "use", 0.05),
         lambda node: setattr(node, "name", "eth1"),
@@ -128,7 +131,8 @@ def test_a_bond_beside_its_parts_is_not_counted_twice(node: Node) -> None:
         lambda node: (node.procfs / "net/route").write_text(HEAD + ROUTE.format("eth0", "x")),
     ],
     ids=[
-        "a data set", "a checkpoint", "no active port", "RDMA not counted", "RDMA not read", "use not read", "idle",
+        "a data set", "a checkpoint", "no active port", "RDMA not counted", "RDMA not read",
+        "RDMA of virtual functions", "use not read", "idle",
         "another interface", "no job", "a job of this node alone", "no routes", "route down", "rubbish",
     ],
 )  # fmt: skip

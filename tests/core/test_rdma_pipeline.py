@@ -215,6 +215,54 @@ def test_a_port_for_packets_alone_is_not_missed(
     assert (node.port("rdma_port_expected"), node.value("expected", "rdma_port")) == (expected, expected)
 
 
+HOME, AWAY = "eth0", "net1"
+"""Names of the interface of a RoCE port: on the host, and in a container, which the host does not have."""
+ROUTED, LOCAL = "roce_v2_ipv4", "roce_v2_link_local"
+IN_A_POD = (4, AWAY, ROUTED, None)
+GIVEN_BACK = (1, HOME, LOCAL, None)
+ROCE: dict[str, tuple[list[tuple[int, str, str, Value]], int | None]] = {
+    "a container has given it back": ([IN_A_POD, GIVEN_BACK], None),
+    "and another one has taken it": ([IN_A_POD, GIVEN_BACK, IN_A_POD], 1),
+    "whose link is lost then": ([IN_A_POD, GIVEN_BACK, IN_A_POD, (1, AWAY, ROUTED, None)], 1),
+    "the host has given it an address": ([IN_A_POD, (1, HOME, ROUTED, None)], 1),
+    "the host has switched it on, and it has no link": ([IN_A_POD, (1, HOME, LOCAL, 0)], 1),
+    "no container had it": ([(4, HOME, ROUTED, 1), GIVEN_BACK], 1),
+}
+"""State, interface, kind of the best GID and carrier of a RoCE port from phase to phase."""
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize(("phases", "expected"), ROCE.values(), ids=ROCE)
+def test_a_port_that_a_container_gives_back_switched_off_is_not_missed(
+    node: Node, phases: list[tuple[int, str, str, Value]], expected: int | None, *, is_restarted: bool
+) -> None:
+    """The host does not use it, and the next container sets it up; what the host has set up itself is missed."""
+    for state, interface, kind, carrier in phases:
+        if is_restarted:
+            node.save()
+            node.restart()
+        for _ in range(4):
+            ethernet: dict[Any, Value] = {
+                ("commwatch_ethernet_info", ("eth9", "0000:19:00.0", "mlx5_core", "")): 1,
+                ("commwatch_ethernet_carrier", ("eth9",)): 1,
+            }
+            if interface == HOME:
+                ethernet["commwatch_ethernet_info", (HOME, "0000:18:00.0", "mlx5_core", "")] = 1
+                ethernet["commwatch_ethernet_carrier", (HOME,)] = carrier
+            node.feed("network", {HOME: ethernet})
+            port: dict[Any, Value] = {
+                ("commwatch_rdma_port_state", PORT): state,
+                ("commwatch_rdma_port_gids", PORT): 1,
+                ("commwatch_rdma_port_gid_index", (*PORT, kind)): 0,
+                ("commwatch_rdma_port_info", (*PORT, "Ethernet", "", "", "28", "MT4129", "0000:18:00.0", interface)): 1,
+            }
+            node.feed("rdma", {KEY: port}, 5)
+            node.observe()
+
+    assert (node.port("rdma_port_expected"), node.value("expected", "rdma_port")) == (expected, expected)
+    assert expected or node.port("rdma_port_flaps_recent") is None
+
+
 @pytest.mark.parametrize("has_rdma", [False, True])
 def test_a_node_without_rdma_starts_no_process(
     node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_rdma: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -214,6 +215,14 @@ def test_the_ports_of_one_adapter_are_told_apart() -> None:
     assert list(verdicts(checks(known_of(two)), STATE)) == ["mlx5_0 port 1", "mlx5_0 port 2", "mlx5_9", "mlx5_10"]
 
 
+def test_a_roce_port_that_is_switched_off_and_not_missed_says_so() -> None:
+    """As one that a container has given back."""
+    interface: Numbers = {"commwatch_ethernet_info": {("eth0", "0000:20:00.0", "mlx5_core", ""): 1}}
+    [check] = [one for one in checks(known_of(merged(roce(state=1), interface))) if one.what == STATE]
+
+    shows(check, "notice", measured="down", says="its interface eth0 is switched off")
+
+
 IDENTITY = "rdma_port/mlx5_0/1"
 
 
@@ -260,6 +269,61 @@ def test_troubles_that_would_not_have_been_seen_are_not_measured() -> None:
     assert of_congestion == {ERRORS: "passed", AGAIN: "passed", CONGESTION: "not measured"}
     assert set(troubles(known_of(port(), failing_rules=("nvlink.down",))).values()) == {"passed"}
     assert set(troubles(known_of(bare)).values()) == {"not measured"}
+
+
+@in_one_pass(
+    "functions, findings, expected",
+    [
+        ({}, (), {ERRORS: "passed", AGAIN: "passed", CONGESTION: "passed"}),
+        ({PORT: 8}, (), {ERRORS: "passed", AGAIN: "not measured", CONGESTION: "not measured"}),
+        ({PORT: 8}, ("rdma_dropping",), {ERRORS: "passed", AGAIN: "failed", CONGESTION: "not measured"}),
+    ],
+)
+def test_of_virtual_functions_no_loss_is_ruled_out(
+    functions: dict[Any, float], findings: tuple[str, ...], expected: dict[str, CheckVerdict]
+) -> None:
+    """They count what they lose; the link is that of all. What the port itself lost is found all the same."""
+    numbers = merged(port(), {"commwatch_rdma_port_virtual_functions": functions})
+
+    assert troubles(known_of(numbers, [finding(code, IDENTITY) for code in findings])) == expected
+
+
+def on_board(uses: Mapping[int, float], gpus: int, two_on: Mapping[int, str] = {}) -> Numbers:
+    """Ports of one model with their use, GPUs beside them, and which of the ports share a card, by their numbers."""
+    node = merged(*(port(number, use=use) for number, use in uses.items()))
+    infos = {
+        (*key[:7], two_on.get(int(key[0].removeprefix("mlx5_")), key[7]), key[8]): 1.0
+        for key in node["commwatch_rdma_port_info"]
+    }
+    gpu = {(str(one), f"0000:{0x80 + one:02x}:00.0", "", "", "", ""): 1.0 for one in range(gpus)}
+    return {**node, "commwatch_rdma_port_info": infos, "commwatch_gpu_info": gpu}
+
+
+@in_one_pass(
+    "numbers, verdict",
+    [
+        (on_board(dict.fromkeys(range(8), 0.5), 8), "passed"),
+        (on_board({**dict.fromkeys(range(7), 0.5), 7: 0.0}, 8), "notice"),
+        (on_board({**dict.fromkeys(range(3), 0.5), 3: 0.0}, 8), "notice"),
+        # Two ports of a card lead to storage, one of a card each cannot be told from rails that are not all there.
+        (
+            on_board({**dict.fromkeys(range(8), 0.5), 8: 0.0, 9: 0.0}, 8, {8: "0000:e0:00.0", 9: "0000:e0:00.1"}),
+            "passed",
+        ),
+        (on_board({**dict.fromkeys(range(8), 0.5), 8: 0.0, 9: 0.0}, 8), "does not apply"),
+    ],
+)
+def test_ports_of_storage_are_not_compared_with_rails(numbers: Numbers, verdict: str) -> None:
+    """Rails are as many for each GPU, on cards of one kind."""
+    assert set(verdicts(checks(known_of(numbers)), SHARES).values()) == {verdict}
+
+
+def test_rails_with_virtual_functions_are_not_compared() -> None:
+    """A rail whose jobs use functions alone looks idle."""
+    functions: Numbers = {"commwatch_rdma_port_virtual_functions": {("mlx5_2", "1"): 8}}
+    [check] = [one for one in checks(known_of(merged(rails(0.5, 0.5, 0.0), functions))) if one.what == SHARES]
+
+    shows(check, "not measured", where="mlx5_2", says="the 8 virtual functions of its adapter are not read")
 
 
 def test_the_mark_of_even_rails_is_a_threshold() -> None:

@@ -83,6 +83,12 @@ def moved(address: str, parent: str, numa: str) -> Numbers:
     return {**node, "commwatch_pcie_device_info": {**info, (address, role, parent, numa, "", ""): 1.0}}
 
 
+def named(name: str, node: Numbers) -> Numbers:
+    """A node with GPUs of this name."""
+    infos = {(*key[:4], name, *key[5:]): value for key, value in node["commwatch_gpu_info"].items()}
+    return {**node, "commwatch_gpu_info": infos}
+
+
 def without_numa() -> Numbers:
     node = switched_node()
     node["commwatch_pcie_device_info"] = {
@@ -165,6 +171,9 @@ CASES: list[tuple[str, Numbers, str, str, dict[str, str]]] = [
     ("an adapter under the same switch", changed(), f"{NEAREST}: GPU1", "passed", {"measured": "PIX"}),
     *((f"NUMA node {numa}", moved(GPUS[0], "pci0000:80", numa), f"{NEAREST}: GPU0", verdict, {"measured": measured})
       for numa, measured, verdict in (("0", "NODE", "notice"), ("1", "SYS", "notice"), ("-1", "", "not measured"))),
+    *((f"GH200, NUMA node {numa}", named("NVIDIA GH200 480GB", moved(GPUS[0], "pci0000:80", numa)),
+       f"{NEAREST}: GPU0", verdict, {"measured": measured})
+      for numa, measured, verdict in (("0", "NODE", "passed"), ("1", "SYS", "notice"))),
     ("the other one is near", APART, f"{NEAREST}: GPU1", "passed", {}),
     ("without RDMA there is no adapter", without(switched_node(), "commwatch_rdma_port_info"), NEAREST,
      "does not apply", {}),

@@ -23,6 +23,7 @@ from commwatch.probes.plan import Measure
 from commwatch.probes.rank_plan import Backend
 from commwatch.probes.results.history import Conditions, LastResult, ProbeHistory, ScalingRate
 from support.command_line import run_command
+from support.passes import in_one_pass
 
 Output = pytest.CaptureFixture[str]
 CASE = (
@@ -230,6 +231,39 @@ def test_the_gpus_of_this_node_are_known_by_name(config: Config, tmp_path: Path,
     assert found["memory"]["gpu_bytes"] == 23028 * 2**20
     assert found["compute_seconds"]["low"] == pytest.approx(6 * 1.5e9 * 4096 / (0.75 * 125e12))
     assert "the share is what published runs reach" in found["assumptions"][0]
+
+
+RAILS = {f"mlx5_{number}:1": (50e9, f"0000:{0x20 + number:02x}:00.0") for number in range(8)}
+STORAGE = {f"mlx5_{20 + port}:1": (50e9, f"0000:{card}:00.{port % 2}") for port, card in enumerate(("e0", "e0"))}
+
+
+@in_one_pass(
+    "ports, gpus, rate",
+    [
+        (RAILS, 8, 400e9),
+        ({**RAILS, **STORAGE}, 8, 400e9),
+        ({**RAILS, "mlx5_20:1": (25e9, "0000:e0:00.0")}, 8, 400e9),
+        ({**RAILS, **STORAGE}, 4, 400e9),
+        # Nothing tells them apart: a rail has no cable, no address was kept, or there is one GPU.
+        (dict([*RAILS.items()][1:]) | STORAGE, 8, 450e9),
+        ({name: (speed, "") for name, (speed, _) in {**RAILS, **STORAGE}.items()}, 8, 500e9),
+        ({**RAILS, **STORAGE}, 1, 500e9),
+    ],
+)
+def test_ports_of_storage_are_no_rails(
+    config: Config, tmp_path: Path, capsys: Output, ports: dict[str, tuple[float, str]], gpus: int, rate: float
+) -> None:
+    """Rails are one or several for each GPU, of one speed and on cards of one kind."""
+    kept = {
+        "gpus": {f"GPU-{one}": {"index": one, "pci_bus_id": "", "name": "NVIDIA L40S"} for one in range(gpus)},
+        "rdma_ports": {name: {"expected": speed} for name, (speed, _) in ports.items()},
+        "rdma_addresses": {name: address for name, (_, address) in ports.items() if address},
+    }
+    (tmp_path / "inventory.json").write_text(json.dumps(kept), encoding="utf-8")
+
+    found = document(config, "--parameters 7B --nodes 2 --tokens 4096", capsys)
+
+    assert found["network_bytes_per_second"] == {"low": rate / 2, "high": rate}
 
 
 def test_what_the_daemon_remembers_of_this_node(config: Config, tmp_path: Path, capsys: Output) -> None:

@@ -18,6 +18,7 @@ from commwatch.diagnosis.health import check
 from commwatch.diagnosis.health.counts import read_counts
 from health.reports import Node, answering, daemon_saying, document, made_node
 from health.scontrol import NODE
+from support.infiniband import add_device, add_port
 from support.waiting import PATIENCE_SECONDS
 
 Output = pytest.CaptureFixture[str]
@@ -146,6 +147,20 @@ def test_without_a_daemon_no_fault_is_no_health(node: Node, capsys: Output) -> N
 
     assert node.check() == 2
     assert "sysfs and the kernel log show no fault" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("exclude", "facts"), [([], ["rdma_port_down"]), (["mlx5_0"], []), (["0000:18:*"], [])])
+def test_without_a_daemon_a_port_that_the_settings_leave_out_is_not_read(
+    node: Node, capsys: Output, exclude: list[str], facts: list[str]
+) -> None:
+    """As the daemon leaves it out: by name or by the address of its adapter."""
+    add_port(add_device(node.folder / "sys"), attributes={"state": "1: DOWN"})
+    settings = node.folder / "commwatch.yaml"
+    told = json.loads(settings.read_text())
+    settings.write_text(json.dumps({**told, "sources": {**told["sources"], "rdma": {"exclude": exclude}}}))
+
+    assert node.check("--json") == 2
+    assert [fact["code"] for fact in json.loads(capsys.readouterr().out)["kernel"]] == facts
 
 
 def test_a_simulated_node_without_a_daemon_is_not_sought_in_this_kernel(node: Node, capsys: Output) -> None:

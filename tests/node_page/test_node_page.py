@@ -246,6 +246,8 @@ def test_rdma_ports() -> None:
         ["mlx5_2/1", "InfiniBand", "active", "400 Gbit/s", "25.0%", "–", "2"],
         ["mlx5_10/1", "–", "down", "–", "–", "–", "–"],
     ]
+    split = page_of({**values, ("commwatch_rdma_port_virtual_functions", ("mlx5_2", "1")): 8})
+    assert split.tables["RDMA ports"][1][4:6] == ["≥ 25.0%", "–"]
     assert "RDMA ports" not in page_of({}).tables
 
 

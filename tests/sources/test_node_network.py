@@ -64,16 +64,17 @@ def test_ports_come_with_state_rate_and_filled_gids(tmp_path: Path) -> None:
     assert not first.is_virtual
 
 
-def test_the_port_of_a_virtual_function_is_told_apart(tmp_path: Path) -> None:
-    """It is no rail of the node."""
+@pytest.mark.parametrize("beside", [True, False])
+def test_the_port_of_a_virtual_function_is_told_apart(tmp_path: Path, *, beside: bool) -> None:
+    """It is no rail of the node; in a pod, which has no device of the adapter, it is."""
     folder = tmp_path / "sys/devices/pci0000:17/0000:18:00.2"
-    (folder.parent / "0000:18:00.0").mkdir(parents=True)
+    (folder.parent / "0000:18:00.0" / ("infiniband/mlx5_0" if beside else "")).mkdir(parents=True)
     folder.mkdir()
     (folder / "physfn").symlink_to("../0000:18:00.0")
     write(tmp_path / "sys/class/infiniband/mlx5_8/ports/1/state", "4: ACTIVE\n")
     (tmp_path / "sys/class/infiniband/mlx5_8/device").symlink_to(folder)
 
-    assert [one.is_virtual for one in read(tmp_path).rdma_ports or ()] == [True]
+    assert [one.is_virtual for one in read(tmp_path).rdma_ports or ()] == [beside]
 
 
 @pytest.mark.parametrize("module", ["nvidia_peermem", "nv_peer_mem", "efa_nv_peermem"])

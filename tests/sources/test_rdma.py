@@ -557,6 +557,33 @@ def test_virtual_functions_are_left_out(tmp_path: Path) -> None:
     assert devices(opened(tmp_path).collect("rdma")) == ["mlx5_0:1"]
 
 
+@pytest.mark.parametrize("address", ["0000:18:00.2", "0000:18:00.0/mlx5_core.sf.4"])
+def test_a_function_whose_adapter_is_not_here_is_read(tmp_path: Path, address: str) -> None:
+    """A pod has the function alone: the kernel shows it the adapter, and no RDMA device of that."""
+    add_port(add_device(tmp_path, "mlx5_8", address))
+    if address.endswith(".2"):
+        (tmp_path / "devices/pci0000:15/0000:15:01.0/0000:18:00.0").mkdir()
+        (tmp_path / "devices/pci0000:15/0000:15:01.0/0000:18:00.2/physfn").symlink_to("../0000:18:00.0")
+
+    assert devices(opened(tmp_path).collect("rdma")) == ["mlx5_8:1"]
+
+
+@pytest.mark.parametrize(
+    ("names", "number"),
+    [((), None), (("virtfn0", "virtfn1"), 2), (("virtfn0", "mlx5_core.sf.4", "mlx5_core.eth.0"), 2)],
+)
+def test_the_functions_that_an_adapter_is_split_into_are_counted(
+    tmp_path: Path, names: tuple[str, ...], number: int | None
+) -> None:
+    """Also those that a pod or a virtual machine has; what they move and lose is not in the port's counters."""
+    home = add_device(tmp_path)
+    add_port(home)
+    for name in names:
+        (home / "device" / name).mkdir()
+
+    assert values(opened(tmp_path).collect("rdma"))["port_virtual_functions"] == number
+
+
 def test_ports_that_carry_no_rdma_are_left_out(tmp_path: Path) -> None:
     """The kernel makes the table of their addresses without an entry: they are ports of an adapter's switch."""
     (add_port(add_device(tmp_path), attributes={"link_layer": "Ethernet"}) / "gids").mkdir()

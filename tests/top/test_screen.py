@@ -22,6 +22,7 @@ from support.passes import in_one_pass
 from top.documents import BUSY, faulty, healthy, made
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "top"
+PORT = ("mlx5_0", "1")
 pytestmark = pytest.mark.xdist_group("top_screen")
 
 
@@ -237,6 +238,17 @@ def test_errors_are_the_sum_of_all_counters_that_the_rules_hold_against_limits()
 
     assert re.search(r"^0 +ok( +-){3} +5 ", text, re.MULTILINE)
     assert re.search(r"^mlx5_0/1 +- +active( +-){2} +11 ", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("functions", "use"), [((), "0/1"), ((("rdma_port_virtual_functions", PORT, 8),), "≥0/1")])
+def test_the_use_of_a_port_is_a_bound_where_its_adapter_has_virtual_functions(
+    functions: tuple[tuple[str, tuple[str, ...], float], ...], use: str
+) -> None:
+    """They count themselves what they send."""
+    ways = (("rdma_port_transmit_utilization_ratio", PORT, 0.0), ("rdma_port_receive_utilization_ratio", PORT, 0.01))
+    text = page(View("n", shipped(), made(("rdma_port_state", PORT, 4), *ways, *functions)))
+
+    assert re.search(rf"^mlx5_0/1 +- +active +- +{use} ", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("code", ["job_stuck_suspected", "job_stuck"])

@@ -125,14 +125,16 @@ def test_nearest_nic_is_the_one_of_the_lowest_class(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_of_the_same_class_the_fewest_bridges_decide(tmp_path: Path) -> None:
-    """Two NICs on the GPU's host bridge: the one that is not behind a switch is nearer."""
+def test_all_nics_of_the_nearest_class_are_the_nearest(tmp_path: Path) -> None:
+    """As NCCL takes them: of two on the GPU's host bridge also the one behind a switch, and none of another socket."""
     tree = Tree(tmp_path)
     tree.add("pci0000:10", "0000:10:01.0", "0000:11:00.0", kind="gpu")
     tree.add("pci0000:10", "0000:10:02.0", "0000:12:00.0", "0000:13:00.0", "0000:14:00.0", kind="nic", rdma=("mlx5_0",))
     tree.add("pci0000:10", "0000:10:03.0", "0000:20:00.0", kind="nic", rdma=("mlx5_1",))
+    tree.add("pci0000:90", "0000:90:00.0", kind="nic", rdma=("mlx5_2",), numa=1)
 
-    assert shown(topology(tmp_path)).gpus[0].nearest_nics == ["NIC1"]
+    [one] = shown(topology(tmp_path)).gpus
+    assert (one.nearest_nic_class, one.nearest_nics) == ("PHB", ["NIC0", "NIC1"])
 
 
 def test_a_node_without_nic_has_no_nearest_one(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from commwatch.cluster.messages import WORD, Facts, word_of
 from commwatch.jobs.settings.node_network import read_node_network
 from commwatch.jobs.settings.variables import KnownVariables
 from commwatch.sources import files
+from commwatch.sources.rdma.places import is_function_beside
 
 _DRIVER = re.compile(rb"(?:Kernel Module(?: for \w+)?|Module)\s+([0-9]+(?:\.[0-9]+)+)")
 _CUDA = re.compile(rb"^cuda(?::[^=]*)?\s*=\s*'([0-9.]+)'", re.MULTILINE)
@@ -85,7 +86,7 @@ def _versions(sysfs: Path, procfs: Path, variables: Mapping[str, str], conf: Pat
         "torch": torch,
         "commwatch": __version__,
         "kernel": _first_line(procfs / "sys/kernel/osrelease"),
-        "NIC firmware": _counted(_words(str(sysfs / "class/infiniband/*/fw_ver"))),
+        "NIC firmware": _counted(_nic_firmware(sysfs)),
         "GPU firmware": _counted(_of_gpus(procfs, "GPU Firmware")),
         "GPU VBIOS": _counted(_of_gpus(procfs, "Video BIOS")),
         "/etc/nccl.conf": _digest(conf),
@@ -183,9 +184,10 @@ def _of_gpus(procfs: Path, field: str) -> Iterator[str]:
                 yield value.strip()
 
 
-def _words(pattern: str) -> Iterator[str]:
-    for path in sorted(glob.glob(pattern)):
-        yield files.parse_word(files.read_if_there(path) or b"")
+def _nic_firmware(sysfs: Path) -> Iterator[str]:
+    for home in sorted(glob.glob(f"{glob.escape(str(sysfs))}/class/infiniband/*")):
+        if not is_function_beside(home):  # pods come and go with those
+            yield files.parse_word(files.read_if_there(f"{home}/fw_ver") or b"")
 
 
 def _first_line(path: Path) -> str:

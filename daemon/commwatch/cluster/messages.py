@@ -214,8 +214,10 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, tag="turn"):
     round: int
     end: Literal[0, 1]
     peer: str
+    rails: tuple[int, ...]
+    """The rails that are measured, as places in what this end offers."""
     addresses: tuple[str, ...]
-    """Of end 0, by rail; its length is the number of rails that are measured."""
+    """Of end 0, by rail of the turn."""
     ports: tuple[int, ...]
     adapter_latency: bool
     """Whether both ends can measure that of their adapters."""

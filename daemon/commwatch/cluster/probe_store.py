@@ -19,7 +19,7 @@ import msgspec
 from commwatch.cluster import adapter_latency
 from commwatch.cluster.channel import ChannelError
 from commwatch.cluster.locate import Verdict, locate
-from commwatch.cluster.messages import RailReport, Ready, Turn, Void
+from commwatch.cluster.messages import RailOffer, RailReport, Ready, Turn, Void
 from commwatch.cluster.node_findings import Findings, findings_of
 from commwatch.cluster.node_report import Ended, LeafSource, NodeReport, RunOutcome, skip_of
 from commwatch.cluster.run_file import SCHEMA, Measured, Member, Run
@@ -118,6 +118,7 @@ class _Probe:
     def __init__(self, store: Store, names: Sequence[str], wanted: Wanted) -> None:
         self._store, self._names, self._wanted = store, names, wanted
         self._probers = {rank: one.prober for rank, one in sorted(store.members.items()) if one.prober is not None}
+        self._rails = _rails_of_run([one.rails for one in self._probers.values()])
         self._ports: dict[int, tuple[int, ...]] = {}
         """Ports on which the members listen for their next turn, by rail."""
         self._out: dict[int, tuple[State, str]] = {
@@ -191,14 +192,16 @@ class _Probe:
         if any(self._is_out(rank) for rank in ranks):
             return []
         self._turns += 1
-        rails = min(len(self._probers[rank].rails) for rank in ranks)
+        offered = [self._places(rank) for rank in ranks]
+        shared = sorted(set(offered[0]) & set(offered[1])) or range(min(map(len, offered)))
+        own, theirs = (tuple(map(places.index, shared)) for places in offered)
         turn = Turn(
-            number=self._turns, round=of_round, end=0, peer=self._name(second),
-            addresses=tuple(one.address for one in self._probers[first].rails[:rails]),
-            ports=self._ports[first][:rails], nonce=self._nonce,
+            number=self._turns, round=of_round, end=0, peer=self._name(second), rails=own,
+            addresses=tuple(self._probers[first].rails[rail].address for rail in own),
+            ports=tuple(self._ports[first][rail] for rail in own), nonce=self._nonce,
             adapter_latency=not any(self._probers[rank].no_adapter_latency for rank in ranks),
         )  # fmt: skip
-        other = msgspec.structs.replace(turn, end=1, peer=self._name(first))
+        other = msgspec.structs.replace(turn, end=1, peer=self._name(first), rails=theirs)
 
         waiting = {first, second}
 
@@ -220,7 +223,7 @@ class _Probe:
         late = [rank for rank, end in zip(ranks, ends, strict=True) if any(one.failed in _HOST for one in end.rails)]
         for rank in late:
             self._out.setdefault(rank, ("gave way", "not measured: host busy, its ranks did not start in time"))
-        return [] if late else _measured(of_round, pair, [one.rails for one in ends])
+        return [] if late else _measured(of_round, pair, shared, [one.rails for one in ends])
 
     def _is_out(self, rank: int) -> bool:
         return rank in self._out or not self._store.is_connected(rank)
@@ -236,7 +239,19 @@ class _Probe:
         return self._store.members[rank].contact.name
 
     def _devices(self, rank: int) -> tuple[str, ...]:
-        return tuple(one.name for one in self._probers[rank].rails)
+        """By rail of the run."""
+        return self._rails or tuple(one.name for one in self._probers[rank].rails)
+
+    def _places(self, rank: int) -> list[int]:
+        """What a member offers, as rails of the run."""
+        names = [one.name for one in self._probers[rank].rails]
+        return [self._rails.index(name) for name in names] if self._rails else list(range(len(names)))
+
+    def _rates(self, rank: int) -> tuple[float, ...]:
+        """By rail of the run, bytes per second; of one that the member lacks, which is never measured, its fastest."""
+        rates = {place: one.rate for place, one in zip(self._places(rank), self._probers[rank].rails, strict=True)}
+        fastest = max(rates.values(), default=0.0)
+        return tuple(rates.get(place) or fastest for place in range(len(self._devices(rank)))) if fastest else ()
 
     def _report(self, rank: int, place: int, result: ProbeResult, found: Findings, leaf: str) -> NodeReport:
         """The report of the run on one member; its clock is its own."""
@@ -302,7 +317,7 @@ class _Probe:
                     self._name(rank),
                     leaves[rank],
                     self._probers[rank].model,
-                    tuple(one.rate for one in self._probers[rank].rails if one.rate),
+                    self._rates(rank),
                 )
                 for rank in ranks
             ),
@@ -318,12 +333,15 @@ class _Probe:
         )
 
     def _hdr_rails(self) -> tuple[int, ...]:
-        rails = zip(*(one.rails for one in self._probers.values()), strict=False)
-        return tuple(
-            rail
-            for rail, offers in enumerate(rails)
-            if all((one.link_layer, one.rate) == ("InfiniBand", HDR_BYTES_PER_SECOND) for one in offers)
-        )
+        hdr = [
+            {
+                place
+                for place, one in zip(self._places(rank), prober.rails, strict=True)
+                if (one.link_layer, one.rate) == ("InfiniBand", HDR_BYTES_PER_SECOND)
+            }
+            for rank, prober in self._probers.items()
+        ]
+        return tuple(sorted(set[int]().union(*hdr).intersection(*hdr)))
 
     def _why_no_adapter_latency(self) -> str:
         if any(one.adapter_latency is not None for one in self._measured):
@@ -348,10 +366,20 @@ class _Probe:
         return ProbedMember(rank=rank, name=self._name(rank), state=state, detail=detail, diagnosis=diagnosis)
 
 
-def _measured(number: int, pair: Pair, ends: Sequence[Sequence[RailReport]]) -> list[Measured]:
+def _rails_of_run(offers: Sequence[Sequence[RailOffer]]) -> tuple[str, ...]:
+    """Names of the rails, if all members offer the same ones in one order, or less: without a port that is down.
+
+    Empty where names or their order differ: rails then meet in the order in which they are offered.
+    """
+    names = [tuple(one.name for one in of_member) for of_member in offers]
+    most = max(names, key=len, default=())
+    return most if all(one == tuple(name for name in most if name in one) for one in names) else ()
+
+
+def _measured(number: int, pair: Pair, rails: Sequence[int], ends: Sequence[Sequence[RailReport]]) -> list[Measured]:
     """The measurements of each rail by both ends: bytes count where they arrive."""
     found = []
-    for rail, (first, second) in enumerate(zip(*ends, strict=False)):
+    for rail, first, second in zip(rails, *ends, strict=False):
         reasons = [one.failed for one in (first, second) if one.failed]
         if reasons:
             failed = next((one for one in reasons if one in _WORDS), reasons[0])

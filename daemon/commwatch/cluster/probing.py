@@ -261,8 +261,8 @@ class Bench:
         """
         self.words = f"round {turn.round}: measures with {turn.peer}"
         plans = [
-            self._plan(rail, self._meeting(rail, turn, place, key))
-            for place, (rail, _) in enumerate(zip(self._rails, turn.ports, strict=False))
+            self._plan(self._rails[rail], self._meeting(self._rails[rail], turn, place, key))
+            for place, rail in enumerate(turn.rails)
         ]
         running = asyncio.ensure_future(self._cycles(plans))
         try:
@@ -292,7 +292,7 @@ class Bench:
             end=end,
             address="" if turn is None else turn.addresses[place],
             port=0 if turn is None else turn.ports[place],
-            descriptor=-1 if end else self._listening[place].fileno(),
+            descriptor=-1 if turn is None or end else self._listening[turn.rails[place]].fileno(),
             own_address=rail.offer.address,
             interface=rail.interface,
             adapter=rail.adapter,
@@ -325,12 +325,12 @@ class Bench:
     async def _adapter_latencies(self, turn: Turn) -> dict[int, float | None]:
         """Of each rail with an adapter, on the ports that its ranks have left."""
         self.end()
-        places = [place for place, rail in enumerate(self._rails[: len(turn.ports)]) if rail.adapter]
+        adapters = {place: one for place, rail in enumerate(turn.rails) if (one := self._rails[rail].adapter)}
         found = await asyncio.gather(*(
-            adapter_latency(self._rails[place].adapter, turn.addresses[place], turn.ports[place], end=turn.end)
-            for place in places
+            adapter_latency(adapter, turn.addresses[place], turn.ports[place], end=turn.end)
+            for place, adapter in adapters.items()
         ))  # fmt: skip
-        return dict(zip(places, found, strict=True))
+        return dict(zip(adapters, found, strict=True))
 
     def _why_no_more(self, results: list[CycleResult]) -> str:
         for result in results:

@@ -14,7 +14,7 @@ from commwatch.jobs.settings.facts import RdmaPort
 from commwatch.jobs.settings.node_network import read_node_network
 from commwatch.node.gpus_now import ProbeGpu
 from commwatch.node.topology.model import Topology
-from commwatch.node.topology.paths import nearest_nics
+from commwatch.node.topology.paths import nearest_nics, rank
 from commwatch.probes.cycle.environment import why_no_torch
 from commwatch.probes.rank_plan import Backend
 from commwatch.sources.rdma.places import is_excluded
@@ -126,7 +126,7 @@ def rails_of(
     on_gpus = backend == "nccl"
     adapters: Adapters = network.adapters if on_gpus else {}
     near = {one.uuid: _adapters_near(topology, one.pci_bus_id) for one in gpus}
-    of_gpus = _one_each(adapters, near.values()) or list(adapters)[: len(gpus)]
+    of_gpus = _one_each(adapters, [beside for _, beside in near.values()]) or list(adapters)[: len(gpus)]
     wanted = tuple(names) or tuple(of_gpus) or (_usable(network.choice).interface,)
     found = tuple(_rail(network, adapters, name) for name in wanted[:MOST_RAILS])
     if not on_gpus:
@@ -169,23 +169,24 @@ def _one_each(adapters: Adapters, near: Iterable[AbstractSet[str]]) -> list[str]
 
 
 def _nearest(
-    rails: Sequence[Rail], gpus: Sequence[ProbeGpu], near: Mapping[str, AbstractSet[str]]
+    rails: Sequence[Rail], gpus: Sequence[ProbeGpu], near: Mapping[str, tuple[int, AbstractSet[str]]]
 ) -> Iterator[ProbeGpu]:  # fmt: skip
     """A GPU of its own for each rail, the nearest one if the topology shows it.
 
     Args:
-        near: the adapters nearest to each GPU, by its UUID.
+        near: the adapters nearest to each GPU and how far they are, by its UUID.
     """
     free = list(gpus)
     for rail in rails:
-        beside = [one for one in free if rail.adapter in near[one.uuid]]
-        best = min(beside or free[:1], key=lambda one: len(near[one.uuid]))
+        beside = [one for one in free if rail.adapter in near[one.uuid][1]]
+        best = min(beside or free[:1], key=lambda one: (near[one.uuid][0], len(near[one.uuid][1])))
         free.remove(best)
         yield best
 
 
-def _adapters_near(topology: Topology, address: str) -> frozenset[str]:
+def _adapters_near(topology: Topology, address: str) -> tuple[int, frozenset[str]]:
+    """The place of their class, the nearest first, and their names."""
     for gpu in topology.gpus:
         if gpu.address == address and (found := nearest_nics(topology, gpu)) is not None:
-            return frozenset(name for nic in found.nics for name in nic.rdma_devices)
-    return frozenset()
+            return rank(found.kind), frozenset(name for nic in found.nics for name in nic.all_rdma_devices)
+    return rank("?"), frozenset()

@@ -15,12 +15,20 @@ from commwatch.diagnosis.judged import judged
 from commwatch.diagnosis.known import Known
 from commwatch.findings.facts import Facts
 from commwatch.findings.rules.components import port_of
+from commwatch.findings.rules.rdma import why_down
 from commwatch.findings.rules.rule_set import Quantity
 from commwatch.node.topology.sysfs import natural
 from commwatch.units import format_percent
 from commwatch_exporters.node.model import Gpu, GpuDirectWay, Inventory, RdmaPort, Source
 from commwatch_exporters.node.parts import Parts
-from commwatch_exporters.state_words import RDMA_ACTIVE, RDMA_LINK_UP, RDMA_PHYSICAL_STATES, RDMA_STATES, word_of
+from commwatch_exporters.state_words import (
+    RDMA_ACTIVE,
+    RDMA_LINK_UP,
+    RDMA_PHYSICAL_STATES,
+    RDMA_STATES,
+    ROCE_ROUTED,
+    word_of,
+)
 
 _ROCE_HEADERS: Final = 40 + 8 + 12 + 4 + 28 + 4
 """Bytes of a RoCE packet that the kernel sets aside: GRH, UDP, BTH, XRC, atomics, check sum (``iboe_get_mtu`` in
@@ -31,7 +39,6 @@ _BEST_MTU: Final = _MTUS[0]
 _STABLE = "the fastest that was stable here, or that its equals have"
 _SIBLINGS = "the fastest port of the same adapter model"
 _TRANSPORT = "the largest of the InfiniBand transport"
-_ROUTED = ("roce_v2_ipv4", "roce_v2_ipv6")
 _SIBLINGS_MIN = 2
 """With one sibling it is not known which of the two is at fault."""
 _WAYS = {"peermem": "nvidia_peermem", "dma_buf": "dma-buf of the open kernel module"}
@@ -78,7 +85,8 @@ def _state(known: Known, port: RdmaPort) -> Check:
         return _check(what, "passed", where, "active", "active")
     far = "" if port.physical_state is None else f"physical state: {word_of(RDMA_PHYSICAL_STATES, port.physical_state)}"
     if port.link_layer == "Ethernet":
-        far = ""  # it is "disabled" of every RoCE port without a link
+        # It is "disabled" of every RoCE port without a link; of an expected one the finding has the reason.
+        far = "" if port.expected == 1 else why_down(port)
     required = "active" if port.expected == 1 else ""
     check = _check(what, "notice", where, word_of(RDMA_STATES, port.state), required, detail=far)
     return _judged(known, port, check, "rdma_port_state")
@@ -174,7 +182,7 @@ def _gid(known: Known, port: RdmaPort) -> Check:
         return _check(what, "not measured", where, detail="the kind of its GIDs is not known, as of iWARP")
     required = "RoCE v2 with an IP address"
     source = "NCCL: version 2 and IPv4 unless NCCL_IB_ROCE_VERSION_NUM and NCCL_IB_ADDR_FAMILY say otherwise"
-    kind = next((one for one in _ROUTED if one in indexes), None)
+    kind = next((one for one in ROCE_ROUTED if one in indexes), None)
     if kind is None:
         kinds = ", ".join(one.replace("_", " ") for one in indexes)
         bond = f"; that of {port.interface}'s bond may" if port.network_interface.master else ""
@@ -269,9 +277,16 @@ def _troubles(known: Known, port: RdmaPort) -> Iterator[Check]:
 def _nothing(known: Known, port: RdmaPort, trouble: _Trouble, check: Check) -> Check:
     if why := _why_not_evaluated(known, port, trouble):
         return msgspec.structs.replace(check, required="", detail=why)
+    if port.virtual_functions and trouble.quantity != "rdma_errors":  # the link is that of all of them
+        detail = f"{_unread_functions(port)}; the port itself counted none"
+        return msgspec.structs.replace(check, required="", detail=detail)
     return msgspec.structs.replace(
         check, measured="nothing", verdict="passed", source="thresholds.yaml, watched by the daemon"
     )
+
+
+def _unread_functions(port: RdmaPort) -> str:
+    return f"the {port.virtual_functions:.0f} virtual functions of its adapter are not read"
 
 
 def _why_not_evaluated(known: Known, port: RdmaPort, trouble: _Trouble) -> str:
@@ -344,19 +359,33 @@ def _gpudirect(known: Known) -> Check:
     return judged(check, known.matched, "gpudirect")
 
 
+def _rail_groups(known: Known, ports: Sequence[RdmaPort]) -> list[list[RdmaPort]]:
+    """Active ports of one model on cards with as many ports, as many for each GPU or as many GPUs for each.
+
+    Others lead to storage, or manage the board; where no GPU is known, any may be rails.
+    """
+    cards = {port: port.address.rpartition(".")[0] for port in ports}
+    on_card = Counter(filter(None, cards.values()))
+    groups: dict[tuple[str, str, int], list[RdmaPort]] = {}
+    for port in ports:
+        if port.state == RDMA_ACTIVE:
+            groups.setdefault((*_model_of(port), on_card[cards[port]]), []).append(port)
+    gpus = sum(1 for _ in known.facts.each(Gpu.info))
+    return [group for group in groups.values() if not gpus or not len(group) % gpus or not gpus % len(group)]
+
+
 def _shares(known: Known, ports: Sequence[RdmaPort]) -> Check:
     """Whether one rail carries much less than its siblings, at the busiest moment of the last minute."""
     what = "traffic even over the rails"
-    groups: dict[tuple[str, str], dict[str, float]] = {}
-    for port in ports:
-        use = _peak_use(port)
-        if port.state == RDMA_ACTIVE and use is not None:
-            groups.setdefault(_model_of(port), {})[name_of(port)] = use
-    rail_groups = [group for group in groups.values() if len(group) > _SIBLINGS_MIN]
+    if split := next((port for port in ports if port.virtual_functions), None):
+        return _check(what, "not measured", name_of(split), detail=_unread_functions(split))
+    groups = _rail_groups(known, ports)
+    if all(len(group) <= _SIBLINGS_MIN for group in groups):
+        detail = "there are not three active ports of one model to compare, as many for each GPU"
+        return _check(what, "does not apply", detail=detail)
+    uses = [{name_of(port): use for port in group if (use := _peak_use(port)) is not None} for group in groups]
+    rail_groups = [group for group in uses if len(group) > _SIBLINGS_MIN]
     if not rail_groups:
-        alike = max(Counter(_model_of(port) for port in ports if port.state == RDMA_ACTIVE).values(), default=0)
-        if alike <= _SIBLINGS_MIN:
-            return _check(what, "does not apply", detail="there are not three active ports of one model to compare")
         return _check(what, "not measured", detail="the use of the ports was not read")
     low, in_use = known.thresholds.nvlink_sibling_low_ratio, known.thresholds.nvlink_sibling_in_use_ratio
     required = f"at least {format_percent(low)} of the median"

@@ -13,7 +13,7 @@ from commwatch.diagnosis.known import Known
 from commwatch.findings.facts import Facts
 from commwatch.findings.rules.rule_set import Quantity
 from commwatch.findings.slow_pairs import measured_on
-from commwatch.node.gpu_models import product_of
+from commwatch.node.gpu_models import gpu_model, product_of
 from commwatch.node.topology.build import build_topology
 from commwatch.node.topology.findings import TopologyFinding, findings
 from commwatch.node.topology.measured import Measured
@@ -35,6 +35,10 @@ _NO_LINK = frozenset({"root_port", "switch_downstream"})
 _GPUDIRECT = (
     "PIX or PXB",
     "NCCL: GPUDirect RDMA where no host bridge lies between, unless NCCL_NET_GDR_LEVEL says more",
+)
+_BY_C2C = (
+    "PIX, PXB, or at the GPU's own processor",
+    "NCCL: GPUDirect RDMA over C2C from 2.27 on, unless NCCL_NET_GDR_C2C is 0",
 )
 _ACS = (
     "the kernel shows ACS to root alone: sudo lspci -vvv | grep ACSCtl; SrcValid+ on a bridge sends traffic within a "
@@ -261,15 +265,16 @@ def _nics(topology: Topology) -> Iterator[Check]:
         if topology.gpus:
             yield _check(what, "does not apply", detail="this node has no RDMA adapter")
         return
-    required, source = _GPUDIRECT
     for gpu in topology.gpus:
-        near = nearest_nics(topology, gpu)
+        near, model = nearest_nics(topology, gpu), gpu_model(gpu.name)
+        has_c2c = model is not None and bool(model.host)
+        required, source = _BY_C2C if has_c2c else _GPUDIRECT
         if near is None or near.kind == "?":
             detail = "the PCIe tree or the NUMA nodes are not known"
             yield _check(what, "not measured", gpu.label, required=required, detail=detail)
             continue
         names = ", ".join(nic.rdma_devices[0] for nic in near.nics)
-        is_near = near.kind in NEAR
+        is_near = near.kind in NEAR or (has_c2c and near.kind in ("PHB", "NODE"))
         yield _check(
             what, "passed" if is_near else "notice", gpu.label, near.kind, required, source,
             detail=names if is_near else f"the nearest is {names}; traffic to other nodes is copied through the host",

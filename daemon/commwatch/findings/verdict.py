@@ -37,6 +37,7 @@ WORDS: Final[Mapping[Severity, Word]] = {"critical": "Critical", "warning": "War
 
 LOOK_SECONDS: Final = 60.0
 """An older evaluation of the daemon's rules is not current; they run every 10 s."""
+_UNREAD_FUNCTIONS: Final = "; not read: what virtual functions of RDMA adapters send and lose"
 FUTURE_SECONDS: Final = 5.0
 """An evaluation further ahead of our clock than this has a time without meaning."""
 
@@ -100,7 +101,8 @@ def verdict_of(document: FindingsDocument, now: float, max_age: float = LOOK_SEC
         return Verdict("Unknown", document.unread_words, "not_read")
     if not document.has_gpus:
         return Verdict("Unknown", "no GPU is known on this node", "no_gpu")
-    return Verdict("OK", "no warning or critical finding")
+    is_split = any(one.code == "rdma_functions_unread" for one in document.findings)
+    return Verdict("OK", f"no warning or critical finding{_UNREAD_FUNCTIONS if is_split else ''}")
 
 
 def _doubt(document: FindingsDocument, now: float, max_age: float) -> tuple[Because, str] | None:

@@ -11,12 +11,13 @@ from commwatch.node.run import Outcome
 from commwatch.node.store import Store
 from commwatch.node.tracker import Tracker
 from commwatch.sources import files
-from commwatch_exporters.snapshot import Series, Value
+from commwatch_exporters.snapshot import Block, Series, Value
 from commwatch_exporters.state_words import RDMA_ACTIVE
 
 GROUP: Final = "job_over_tcp"
 _NETWORK, _RDMA, _GPU = "network", "rdma", "nvml_gpu"
 _SECONDS, _RATE = "commwatch_job_over_tcp_seconds", "commwatch_job_over_tcp_bytes_per_second"
+_FUNCTIONS: Final = "commwatch_rdma_port_virtual_functions"
 _ROUTE_BYTES: Final = 2**20
 _UP: Final = 0x1
 """Flag of a route that can be used, of ``linux/route.h``."""
@@ -158,7 +159,7 @@ class OverTcp(Tracker):
             for way in ("transmit", "receive")
         )
         ports = self._store.group(_RDMA).items()
-        rdma = [self._rate(f"rdma {device}", one.time, payload_of(one)) for device, one in ports if device]
+        rdma = [self._rate(f"rdma {device}", one.time, _moved_by_rdma(one)) for device, one in ports if device]
         sums = [_sum(one) for one in (transmit, receive, rdma)]
         if not interfaces or None in sums:
             return None
@@ -187,6 +188,11 @@ class OverTcp(Tracker):
             if use is not None and use > _IN_USE_RATIO:
                 found[labels] = frozenset(self._store.occupants.get(device, ()))
         return found
+
+
+def _moved_by_rdma(port: Block) -> Value:
+    """Bytes that a port has moved; None where virtual functions of its adapter, which are not read, may move more."""
+    return None if any(port.samples(_FUNCTIONS)) else payload_of(port)
 
 
 def _sum(rates: list[float | None]) -> float | None:

@@ -148,6 +148,9 @@ class Inventory:
             )
         if seen.rdma_ports is not None:
             self.learned += follow_ports(self.state, seen.rdma_ports)
+            lent = [name for name, port in seen.rdma_ports.items() if port.is_lent and name not in self.state.lent]
+            self.state.lent += lent
+            self.learned += bool(lent)
             learned += observe_ports(
                 self.state.rdma_ports, seen.rdma_ports, "RDMA port", elapsed, self._learn_after, is_missed=True
             )
@@ -245,6 +248,14 @@ class Inventory:
                 # Several that are slower may lead to another network, such as that of the storage.
                 one_odd[name, _SPEED] = f"speed {port.equal_in}", int(max(port.speed, learned or 0.0))
         return self._not_accepted({**shortfalls(sole, _MOST_ODD), **shortfalls(one_odd, 0.0)})
+
+    def _given_back(self) -> set[str]:
+        """RoCE ports that a container has given back: switched off and without an address, nothing misses them.
+
+        A port that no container had in this boot may be so since the configuration of the host has failed.
+        """
+        ports = self._seen.rdma_ports or {}
+        return {name for name in self.state.lent if name in ports and ports[name].is_unused}
 
     def _bonded_and_down(self) -> dict[tuple[str, str], int]:
         """1 for each interface that was never up while another member of its bond is, by name and aspect."""
@@ -374,6 +385,7 @@ class Inventory:
         seen = self._seen.rdma_ports or {}
         names = {*expected_ports(self.state.rdma_ports), *(name for (name, _), number in rails.items() if number)}
         names |= seen.keys() if len(seen) <= self._asked.get("rdma_port", 0) else set()
+        names -= self._given_back()
         # Of several GPUs in one slot the first: it is written last.
         slots = {one.pci_bus_id: uuid for uuid, one in reversed(records.items()) if not one.is_replaced}
         learned = {name: self.state.rdma_ports.get(name, Learned()).due for name in sorted(names)}
@@ -517,9 +529,13 @@ class Inventory:
             faulty_strangers: GPUs that were never read whole and whose state is known: something else names them.
         """
         present, asked = self.present(), self._asked
-        known = {**self._known_of_gpus(), "rdma_port": _known_ports(self._expected.rdma_ports, self._seen.rdma_ports),
-                 "ethernet_port": _known_ports((*stable_ports(self.state.ports), *self._expected.bonded),
-                                               self._seen.ports)}  # fmt: skip
+        rdma_ports = (*self._expected.rdma_ports, *self._given_back())
+        ports = (*stable_ports(self.state.ports), *self._expected.bonded)
+        known = {
+            **self._known_of_gpus(),
+            "rdma_port": _known_ports(rdma_ports, self._seen.rdma_ports),
+            "ethernet_port": _known_ports(ports, self._seen.ports),
+        }
         if gpus := asked.get("gpu", 0):
             # The links and lanes of GPUs that were never seen are not missing besides.
             absent_gpus = max(0, gpus - known["gpu"])

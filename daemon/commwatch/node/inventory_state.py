@@ -138,6 +138,8 @@ class InventoryState(msgspec.Struct):
     has now is its PCI address."""
     rdma_addresses: dict[str, str] = msgspec.field(default_factory=dict)
     """PCI address of the adapter of each RDMA port."""
+    lent: list[str] = msgspec.field(default_factory=list)
+    """RDMA ports that this boot has shown active while a container had their interface."""
     is_accepted: bool = False
     """Whether an operator has checked and accepted the present parts."""
     accepted: dict[str, Count] = msgspec.field(default_factory=dict)
@@ -147,7 +149,7 @@ class InventoryState(msgspec.Struct):
 
     def __post_init__(self) -> None:
         check_labels((self.boot, *self.gpus, *self.ports, *self.rdma_ports))
-        check_labels((*self.rdma_addresses, *self.rdma_addresses.values()))
+        check_labels((*self.rdma_addresses, *self.rdma_addresses.values(), *self.lent))
         here = (gpu.pci_bus_id for gpu in self.gpus.values() if not gpu.is_replaced)
         check_unique(filter(None, here), "the slot of a GPU")
 
@@ -158,6 +160,7 @@ class InventoryState(msgspec.Struct):
             boot: identity of this boot; empty where it cannot be read, and then it counts as another one.
         """
         if not boot or boot != self.boot:
+            self.lent = []
             for gpu in self.gpus.values():
                 gpu.forget_seen()
             for ports in (self.ports, self.rdma_ports):

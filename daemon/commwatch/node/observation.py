@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from commwatch.node.boards import gpus_on_boards
 from commwatch.node.capacity import nominal_nvlink_rate
 from commwatch_exporters.snapshot import Block, Snapshot
-from commwatch_exporters.state_words import FABRIC_JOINING, NVLINK_UP, RDMA_ACTIVE, RDMA_DISABLED
+from commwatch_exporters.state_words import FABRIC_JOINING, NVLINK_UP, RDMA_ACTIVE, RDMA_DISABLED, ROCE_ROUTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,10 @@ class SeenPort:
     """Whether its card has no other RDMA port: of two on one card, one is often left without a cable."""
     address: str = ""
     """Of an RDMA port the PCI address of its adapter; empty where it is not known."""
+    is_lent: bool = False
+    """Whether it is a RoCE port that is active while a container has its interface."""
+    is_unused: bool = False
+    """Whether it is a RoCE port whose interface is on the host, switched off and without an IP address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +232,10 @@ def _rdma_ports(node: Snapshot) -> dict[str, SeenPort]:
     states = dict(_samples(node, "commwatch_rdma_port_state"))
     physical = dict(_samples(node, "commwatch_rdma_port_phys_state"))
     carriers = {labels[0] for labels, _ in _samples(node, "commwatch_ethernet_carrier")}
+    masters = {labels[0]: labels[3] for labels, _ in _samples(node, "commwatch_ethernet_info")}
+    kinds: dict[tuple[str, ...], set[str]] = {labels: set() for labels, _ in _samples(node, "commwatch_rdma_port_gids")}
+    for labels, _ in _samples(node, "commwatch_rdma_port_gid_index"):
+        kinds.setdefault(labels[:2], set()).add(labels[2])
     found = [labels for labels, _ in _samples(node, "commwatch_rdma_port_info")]
     # A card with two ports is not one with a single port, though the model is the same.
     on_card = Counter(labels[7].rpartition(".")[0] for labels in found)
@@ -241,5 +249,11 @@ def _rdma_ports(node: Snapshot) -> dict[str, SeenPort]:
         is_known = link_layer and model and address and (is_up or not is_off)
         beside = on_card[address.rpartition(".")[0]] if address else 1
         equal_in = f"{model} {link_layer} {beside}" if is_known else ""
-        ports[":".join(labels[:2])] = SeenPort(is_up, speeds.get(labels[:2]), equal_in, beside == 1, address)
+        is_roce = link_layer == "Ethernet"
+        is_addressed = any(kind in kinds.get(labels[:2], ROCE_ROUTED) for kind in ROCE_ROUTED)
+        ports[":".join(labels[:2])] = SeenPort(
+            is_up, speeds.get(labels[:2]), equal_in, beside == 1, address,
+            is_lent=is_roce and is_up is True and bool(masters) and interface not in masters,
+            is_unused=is_roce and is_up is False and is_off and masters.get(interface) == "" and not is_addressed,
+        )  # fmt: skip
     return ports

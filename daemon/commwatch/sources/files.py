@@ -143,6 +143,14 @@ def is_part_of_adapter(device: str) -> bool:
     return os.path.lexists(f"{device}/physfn") or _SUBFUNCTION in os.path.realpath(device).rpartition("/")[2]
 
 
+def functions_of(device: str) -> int:
+    """How many virtual functions and subfunctions an adapter is split into; 0 where its folder cannot be read."""
+    try:
+        return sum(name.startswith("virtfn") or _SUBFUNCTION in name for name in os.listdir(device))
+    except OSError:
+        return 0
+
+
 def device_chain(path: Path | str) -> list[str]:
     """The names on the way from a device of sysfs up to the root, the device first; empty where it is not there."""
     try:

@@ -307,6 +307,7 @@ class RdmaPort(Part):
     speed_bytes_per_second = Number("rdma_port_speed_bytes_per_second")
     speed_expected_bytes_per_second = Number("rdma_port_speed_expected_bytes_per_second")
     width_lanes = Number("rdma_port_width_lanes")
+    virtual_functions = Number("rdma_port_virtual_functions")
     transmit_utilization_ratio = Number("rdma_port_transmit_utilization_ratio")
     receive_utilization_ratio = Number("rdma_port_receive_utilization_ratio")
     transmit_utilization_peak_ratio = Number("rdma_port_transmit_utilization_peak_ratio")

@@ -14,8 +14,16 @@ GPUS = tuple((str(index), f"0000:{17 + index}:00.0") for index in range(4))
 JOB = "process/0000:17:00.0"
 
 
-def used(shares: Sequence[float], *, first: Sequence[int] = (0, 0, 0, 0), links: int = 18, **kinds: float) -> Facts:
-    """GPUs with so many NVLinks that their jobs used so, with the use of links by kind."""
+def used(
+    shares: Sequence[float],
+    *,
+    first: Sequence[int] = (0, 0, 0, 0),
+    links: int = 18,
+    functions: float | None = None,
+    **kinds: float,
+) -> Facts:
+    """GPUs with so many NVLinks that their jobs used so, with the use of links by kind, beside an RDMA adapter that is
+    split into functions."""
     gpus = GPUS[: len(shares)]
     numbers: Numbers = {
         "commwatch_gpu_job_first": dict(zip(gpus, map(float, first), strict=False)),
@@ -23,7 +31,8 @@ def used(shares: Sequence[float], *, first: Sequence[int] = (0, 0, 0, 0), links:
         **{f"commwatch_gpu_job_{kind}_use_ratio": dict.fromkeys(gpus, share) for kind, share in kinds.items()},
         "commwatch_nvlink_links": dict.fromkeys(gpus, float(links)),
     }
-    return facts_of(numbers)
+    split: Numbers = {"commwatch_rdma_port_virtual_functions": {("mlx5_0", "1"): functions}} if functions else {}
+    return facts_of({**numbers, **split})
 
 
 def test_a_job_below_half_is_one_finding_of_all_its_gpus() -> None:
@@ -53,6 +62,9 @@ def test_a_process_that_only_holds_a_gpu_is_no_job_at_half_use() -> None:
         ({"network": 0.8, "pcie": 0.7}, "PCIe and network are the bottleneck, near the limit;"),
         ({"pcie": 0.02}, "how much its links were used is not known"),
         ({}, "how much its links were used is not known"),
+        ({"nvlink": 0.04, "network": 0.0, "functions": 8}, "near idle: NVLink;"),
+        ({"nvlink": 0.04, "network": 0.7, "functions": 8}, "network is the bottleneck, near the limit;"),
+        ({"nvlink": 0.04, "functions": 8}, "near idle: NVLink;"),
     ],
 )
 def test_what_to_look_at_depends_on_the_links(links: dict[str, float], words: str) -> None:

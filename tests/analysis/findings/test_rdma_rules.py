@@ -79,6 +79,7 @@ def test_ports_that_are_active_or_without_a_cable_or_not_read_are_not_down() -> 
         ([port(1.0, is_expected=False), another(1.0)], "2 of 2 RDMA ports"),
         ([port(4.0, is_expected=False)], ""),
         ([port(1.0)], ""),  # it was active: it is down
+        ([port(1.0, is_expected=False), {FLAPS: {PORT: 1.0}}], ""),  # it was active, and a container gave it back
         ([port(2.0, is_expected=False)], ""),  # it waits for a subnet manager
         ([port(None, is_expected=False)], ""),
         ([port(1.0, is_expected=False), {"commwatch_expected": {("rdma_port",): 1.0}}], ""),  # which one is not read

@@ -28,6 +28,19 @@ def test_what_goes_on_opens_and_closes() -> None:
     assert (opened, closed) == (6, 16)
 
 
+def test_virtual_functions_are_one_piece_of_information() -> None:
+    """At the ports whose adapters have some; none where no adapter has."""
+    functions = {PORT: 8.0, ("mlx5_1", "1"): 4.0}
+    [match] = seen_by("rdma_functions_unread", facts_of({"commwatch_rdma_port_virtual_functions": functions}))
+
+    assert match.component.name == "virtual functions of 2 RDMA ports"
+    assert {"mlx5_0/1", "mlx5_1/1"} <= match.component.parts
+    assert [(one.what, one.value) for one in match.evidence] == [
+        ("virtual functions of mlx5_0 port 1", 8.0), ("virtual functions of mlx5_1 port 1", 4.0),
+    ]  # fmt: skip
+    assert seen_by("rdma_functions_unread", facts_of({})) == []
+
+
 def test_adapters_that_always_lose_some_are_judged_by_the_share() -> None:
     """More than one packet in a hundred; without packets there is no share."""
     again, sent = "commwatch_rdma_retransmitted_packets_total", "commwatch_rdma_transmit_packets_total"

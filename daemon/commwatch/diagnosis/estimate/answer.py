@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from itertools import combinations
@@ -398,7 +399,8 @@ class _Known(NamedTuple):
     pcie_link: tuple[int, int] | None
     """Generation and lanes of the slowest PCIe link of a GPU at its best; None where not read of each."""
     network: Span | None
-    """Line rate of all RDMA ports, else of the fastest interface, less at the slow end; None where not known."""
+    """Line rate of the RDMA ports that are rails, else of the fastest interface, less at the slow end; None where not
+    known."""
     hidden: tuple[float, str] | None
     """Share of the shorter of computing and sending that a training-like probe hid, and which; None without one."""
 
@@ -439,8 +441,8 @@ def _known(config: Config, matrix: PairMatrix | None, now: float) -> _Known:
     names = {one.name for one in (matrix.endpoints if matrix else records)}
     memory = [one.memory_bytes for one in records if one.memory_bytes]
     links = [link for one in records if (link := _link(one)) is not None]
-    rdma, others = ([one.expected or 0.0 for one in ports.values()] for ports in (kept.rdma_ports, kept.ports))
-    line = sum(rdma) or max(others, default=0.0)
+    rdma = _rails(kept, len(records))
+    line = sum(rdma) or max((one.expected or 0.0 for one in kept.ports.values()), default=0.0)
     least = line / 2 if rdma else min(line / 2, SLOWEST_TCP_RATE)
     return _Known(
         {ranks: span(*rates) for ranks, rates in sorted(found.items())},
@@ -455,6 +457,19 @@ def _known(config: Config, matrix: PairMatrix | None, now: float) -> _Known:
         network=Span(least, line) if line else None,
         hidden=hidden[max(hidden)] if hidden else None,
     )
+
+
+def _rails(kept: InventoryState, gpus: int) -> list[float]:
+    """Speeds in bytes per second of the RDMA ports that are one or several for each of several GPUs, made alike: others
+    lead to storage, or manage the board. Of all ports where none are so."""
+    cards = {name: address.rpartition(".")[0] for name, address in kept.rdma_addresses.items()}
+    on_card = Counter(cards.values())
+    alike: dict[tuple[float, int], list[float]] = {}
+    for name, port in kept.rdma_ports.items():
+        if port.expected:
+            alike.setdefault((port.expected, on_card[cards.get(name, "")]), []).append(port.expected)
+    rails = [speeds for speeds in alike.values() if gpus > 1 and len(speeds) % gpus == 0]
+    return [speed for speeds in rails or alike.values() for speed in speeds]
 
 
 def _link(gpu: GpuRecord) -> tuple[int, int] | None:

@@ -166,7 +166,8 @@ def _without_daemon(why: str, config: Config, asked: Asked) -> _Found:
         return _Found(unknown("no_daemon", why, slurm=asked.slurm, fail_closed=asked.fail_closed))
     sources = [name for name in SOURCES if getattr(config.sources, name).enabled]
     paths = config.paths
-    read = asyncio.run(ask_kernel(Path(paths.sysfs), Path(paths.procfs), sources, KERNEL_SECONDS))
+    exclude = config.sources.rdma.exclude
+    read = asyncio.run(ask_kernel(Path(paths.sysfs), Path(paths.procfs), sources, KERNEL_SECONDS, exclude))
     kernel = judged(read, asked.now)
     grave = [fact for fact in kernel.facts if fact.severity != "info"]
     more = f"; and {len(grave) - 1} more" if len(grave) > 1 else ""

@@ -27,14 +27,17 @@ _KERNEL_LOG_RUNS = 20
 """A run reads 20,000 records, and one at the end of the log next to nothing; the usual log has some thousand."""
 
 
-async def ask_kernel(sysfs: Path, procfs: Path, sources: Iterable[str], deadline: float) -> Batch:
+async def ask_kernel(
+    sysfs: Path, procfs: Path, sources: Iterable[str], deadline: float, exclude: Iterable[str] = ()
+) -> Batch:
     """Look in a child process, which is left behind where it does not end.
 
     Args:
         sources: of ``SOURCES``.
         deadline: seconds.
+        exclude: see ``RdmaSection``.
     """
-    command = own_module("commwatch.diagnosis.health.kernel", str(sysfs), str(procfs), *sources)
+    command = own_module("commwatch.diagnosis.health.kernel", str(sysfs), str(procfs), ",".join(sources), *exclude)
     try:
         answer = await ask(command, clean_environment(os.environ), deadline)
     except NoAnswer as error:
@@ -50,12 +53,17 @@ def _silent(why: str) -> Batch:
 
 
 def read_kernel(
-    sysfs: Path, procfs: Path, sources: Iterable[str], open_log: Callable[[], LogDevice] = KernelLogDevice
+    sysfs: Path,
+    procfs: Path,
+    sources: Iterable[str],
+    open_log: Callable[[], LogDevice] = KernelLogDevice,
+    exclude: Sequence[str] = (),
 ) -> Batch:
     """Read everything once; what cannot be read is absent.
 
     Args:
         sources: of ``SOURCES``.
+        exclude: see ``RdmaSection``.
     """
     wanted, batch = frozenset(sources), Batch()
     if "pci" in wanted:
@@ -63,7 +71,7 @@ def read_kernel(
     if "kernel_log" in wanted:
         _collect(KernelLogSource(open_log, procfs), ("kernel_log",) * _KERNEL_LOG_RUNS, batch)
     if "rdma" in wanted:
-        _read_ports(sysfs, batch)
+        _read_ports(sysfs, exclude, batch)
     return batch
 
 
@@ -82,10 +90,10 @@ def _collect(source: Source, collectors: Sequence[str], into: Batch) -> None:
         source.close()
 
 
-def _read_ports(sysfs: Path, into: Batch) -> None:
+def _read_ports(sysfs: Path, exclude: Sequence[str], into: Batch) -> None:
     """The state of every RDMA port; no counter is read."""
     try:
-        found = places(str(sysfs / "class" / "infiniband"))
+        found = places(str(sysfs / "class" / "infiniband"), exclude)
     except FileNotFoundError:
         return  # a node without RDMA
     except OSError as error:
@@ -106,9 +114,10 @@ def _read_ports(sysfs: Path, into: Batch) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``SYSFS PROCFS SOURCE...``; prints a ``Batch`` as JSON."""
-    sysfs, procfs, *sources = arguments
-    sys.stdout.write(msgspec.json.encode(read_kernel(Path(sysfs), Path(procfs), sources)).decode())
+    """``SYSFS PROCFS SOURCE,... EXCLUDED...``; prints a ``Batch`` as JSON."""
+    sysfs, procfs, sources, *exclude = arguments
+    batch = read_kernel(Path(sysfs), Path(procfs), sources.split(","), exclude=exclude)
+    sys.stdout.write(msgspec.json.encode(batch).decode())
     return 0
 
 

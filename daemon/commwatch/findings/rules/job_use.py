@@ -14,7 +14,7 @@ from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import gpu_of
 from commwatch.findings.rules.jobs import NETWORK, network_parts
 from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, FindingCode, Rule, RuleSet
-from commwatch_exporters.node.model import Gpu
+from commwatch_exporters.node.model import Gpu, RdmaPort
 from commwatch_exporters.node.parts import Column
 
 _HOUR_LINKS = {
@@ -74,15 +74,17 @@ class _Use:
 def half_used(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Jobs whose GPUs compute for less than half of the time."""
     nvlinks = dict(facts.each(Gpu.nvlink_links))
+    is_split = any(facts.each(RdmaPort.virtual_functions))
     for use in _uses(facts):
         if use.is_half_used(thresholds):
+            links = dict(use.links)
+            if is_split and links.get("network", 1.0) < thresholds.job_links_full_ratio:
+                del links["network"]  # what virtual functions move is not read
             # Of GPUs that have NVLinks the other links alone say nothing.
-            unread = "NVLink" not in use.links and any(nvlinks.get(gpu) for gpu in use.most)
+            unread = "NVLink" not in links and any(nvlinks.get(gpu) for gpu in use.most)
             evidence = [_half(use, thresholds)]
-            evidence += [Evidence(f"use of {name} {use.when}", share, "ratio") for name, share in use.links.items()]
-            yield Match(
-                "job_half_used", job_component(use.most), tuple(evidence), _words(use.links, unread, thresholds)
-            )
+            evidence += [Evidence(f"use of {name} {use.when}", share, "ratio") for name, share in links.items()]
+            yield Match("job_half_used", job_component(use.most), tuple(evidence), _words(links, unread, thresholds))
 
 
 def uneven(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
@@ -287,7 +289,7 @@ JOB_USE = RuleSet(
             half_used,
             ("job_half_used",),
             reads=(Gpu.job_first, Gpu.job_use_ratio, *_LATELY),
-            details=(*_HOUR_LINKS.values(), *_LATELY_LINKS.values(), Gpu.nvlink_links),
+            details=(*_HOUR_LINKS.values(), *_LATELY_LINKS.values(), Gpu.nvlink_links, RdmaPort.virtual_functions),
             thresholds=("job_use_low_ratio", "job_in_use_ratio", "job_links_idle_ratio", "job_links_full_ratio"),
         ),
         Rule(

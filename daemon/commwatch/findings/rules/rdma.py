@@ -45,10 +45,11 @@ def down(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
         if physical is not None and port.link_layer != "Ethernet":
             evidence.append(Evidence("physical state", word_of(RDMA_PHYSICAL_STATES, physical)))
         next_step = _LOOK_FOR_SUBNET_MANAGER if is_not_set_up(port) else ""
-        yield Match("rdma_port_down", port_of(port), tuple(evidence), _why_down(port), next_step=next_step)
+        yield Match("rdma_port_down", port_of(port), tuple(evidence), why_down(port), next_step=next_step)
 
 
-def _why_down(port: RdmaPort) -> str:
+def why_down(port: RdmaPort) -> str:
+    """What is known of the reason; empty for nothing."""
     if port.link_layer == "Ethernet":
         interface = port.network_interface
         is_off = interface.carrier is None and interface.info == 1
@@ -78,7 +79,7 @@ def never_up(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     dark = [
         port_of(port)
         for port in ports
-        if port.state != RDMA_ACTIVE and port.expected != 1 and not is_not_set_up(port)
+        if port.state != RDMA_ACTIVE and port.expected != 1 and not port.flaps and not is_not_set_up(port)
     ]  # fmt: skip
     if dark:
         parts = frozenset().union(*(port.parts for port in dark))
@@ -198,7 +199,14 @@ RDMA_PORTS = RuleSet(
         Rule(
             never_up,
             ("rdma_never_up",),
-            reads=(RdmaPort.state, RdmaPort.physical_state, RdmaPort.info, RdmaPort.expected, Inventory.expected),
+            reads=(
+                RdmaPort.state,
+                RdmaPort.physical_state,
+                RdmaPort.info,
+                RdmaPort.expected,
+                RdmaPort.flaps,
+                Inventory.expected,
+            ),
         ),
         Rule(missing, ("rdma_port_missing",), reads=(RdmaPort.expected, RdmaPort.info, RdmaPort.state, *ALL_READ)),
         Rule(

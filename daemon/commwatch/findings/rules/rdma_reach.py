@@ -10,10 +10,8 @@ from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import port_of
 from commwatch.findings.rules.rule_set import FindingCode, Rule, RuleSet
 from commwatch_exporters.node.model import Gpu, GpuDirectWay, Interface, RdmaPort
-from commwatch_exporters.state_words import RDMA_ACTIVE
+from commwatch_exporters.state_words import RDMA_ACTIVE, ROCE_ROUTED
 
-_ROUTED = frozenset({"roce_v2_ipv4", "roce_v2_ipv6"})
-"""Kinds of GIDs that carry an IP address."""
 _WAYS = frozenset({"peermem", "dma_buf"})
 _OPENS_AFTER = 600.0
 """Seconds: addresses and modules come after the boot."""
@@ -34,7 +32,7 @@ def without_address(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             yield Match("rdma_port_without_address", port_of(port), (Evidence("GIDs of the port", "none"),))
         elif port.link_layer == "Ethernet" and speeds.get(port) == fastest and not port.network_interface.master:
             kinds = port.gid_indexes
-            if kinds and _ROUTED.isdisjoint(kinds):
+            if kinds and not any(kind in kinds for kind in ROCE_ROUTED):
                 names = ", ".join(kind.replace("_", " ") for kind in kinds)
                 yield Match("rdma_port_without_address", port_of(port), (Evidence("GIDs of the port", names),))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
-from commwatch.findings.finding import Evidence, Match
+from commwatch.findings.finding import Component, Evidence, Match
 from commwatch.findings.rules.components import port_of
 from commwatch.findings.rules.counted import (
     SUSTAINED_OPENS_AFTER,
@@ -76,6 +76,16 @@ def _add_waits(facts: Facts, thresholds: Thresholds, evidence_of: Found) -> None
             evidence_of.setdefault(port_of(port), []).append(evidence)
 
 
+def functions_unread(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
+    """Ports whose adapters have virtual functions: these count their traffic and losses themselves; all as one."""
+    found = {port_of(port): number for port, number in facts.each(RdmaPort.virtual_functions)}
+    if found:
+        parts = frozenset().union(*(port.parts for port in found))
+        component = Component("node", "rdma_functions", f"virtual functions of {len(found)} RDMA ports", parts)
+        evidence = [Evidence(f"virtual functions of {port.name}", number) for port, number in found.items()]
+        yield Match("rdma_functions_unread", component, tuple(evidence))
+
+
 RDMA_TRAFFIC = RuleSet(
     name="RDMA traffic",
     codes=(
@@ -131,8 +141,19 @@ RDMA_TRAFFIC = RuleSet(
             opens_after=_CONGESTED_FOR,
             closes_after=COUNT_CLOSES_AFTER,
         ),
+        FindingCode(
+            name="rdma_functions_unread",
+            title="RDMA traffic of virtual functions is not read",
+            severity="info",
+            role="state",
+            meaning="Virtual functions count for themselves: what jobs send and lose there is not seen.",
+            next_step="Read hw_counters in the pod; in a virtual machine commwatch does.",
+        ),
     ),
     rules=(
+        Rule(
+            functions_unread, ("rdma_functions_unread",), reads=(RdmaPort.virtual_functions,), details=(RdmaPort.info,)
+        ),
         Rule(
             retransmitting,
             ("rdma_retransmitting",),

@@ -16,6 +16,7 @@ from commwatch.jobs.settings.facts import RdmaPort
 from commwatch.sources import files
 from commwatch.sources.gpudirect import read_gpudirect
 from commwatch.sources.presence import is_virtual
+from commwatch.sources.rdma.places import is_function_beside
 
 _UP = frozenset({"up", "unknown"})
 """Loopback and tunnels have no state of their own."""
@@ -79,7 +80,7 @@ def _device(path: str, name: str) -> list[RdmaPort]:
         numbers = sorted(int(port) for port in os.listdir(f"{path}/ports") if port.isdecimal())
     except OSError:
         return []
-    is_function = files.is_part_of_adapter(f"{path}/device")
+    is_function = is_function_beside(path)
     return [_port(f"{path}/ports/{number}", name, number, is_function) for number in numbers]
 
 

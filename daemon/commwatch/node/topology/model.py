@@ -102,6 +102,11 @@ class Nic:
     virtual_functions: tuple[VirtualFunction, ...] = ()
 
     @property
+    def all_rdma_devices(self) -> tuple[str, ...]:
+        """With those of its virtual functions: a container may have these alone."""
+        return (*self.rdma_devices, *(name for one in self.virtual_functions for name in one.rdma_devices))
+
+    @property
     def label(self) -> str:
         """``NIC0``."""
         return f"NIC{self.index}"
@@ -155,7 +160,7 @@ class Topology:
     @property
     def fabric_nics(self) -> tuple[Nic, ...]:
         """The NICs that GPU traffic would use: those with an RDMA device, or all where none has one."""
-        return tuple(nic for nic in self.nics if nic.rdma_devices) or self.nics
+        return tuple(nic for nic in self.nics if nic.all_rdma_devices) or self.nics
 
     @property
     def ends(self) -> tuple[End, ...]:

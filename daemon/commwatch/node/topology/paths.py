@@ -208,7 +208,7 @@ def narrowed(device: PciDevice, link: PcieLink) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NearNics:
-    """The NICs nearest to a GPU: those of the same class and distance."""
+    """The NICs nearest to a GPU: those of the same class."""
 
     kind: PathClass
     nics: tuple[Nic, ...]
@@ -216,13 +216,15 @@ class NearNics:
 
 
 def nearest_nics(node: Topology, gpu: Gpu) -> NearNics | None:
-    """Lowest class, then fewest bridges, then lowest index; None where the node has no NIC."""
-    ways = [(pci_path(node, gpu.address, nic.address), nic) for nic in node.fabric_nics]
-    if not ways:
+    """All NICs of the lowest class; None where the node has no NIC.
+
+    Bridges are not counted, as neither nvidia-smi nor NCCL does (src/graph/topo.cc, ncclTopoGetLocal).
+    """
+    kinds = {nic: pci_path(node, gpu.address, nic.address).kind for nic in node.fabric_nics}
+    if not kinds:
         return None
-    best = min((rank(way.kind), way.bridges) for way, _ in ways)
-    near = [(way, nic) for way, nic in ways if (rank(way.kind), way.bridges) == best]
-    return NearNics(near[0][0].kind, tuple(nic for _, nic in near))
+    nearest = min(kinds.values(), key=rank)
+    return NearNics(nearest, tuple(nic for nic, kind in kinds.items() if kind == nearest))
 
 
 def numa_of(node: Topology, address: str) -> int | None:

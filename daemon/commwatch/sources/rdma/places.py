@@ -54,7 +54,7 @@ def places(root: str, exclude: Sequence[str] = ()) -> Mapping[str, Place]:
     found = {}
     for name in sorted(os.listdir(root)):
         home = f"{root}/{name}"
-        if files.is_part_of_adapter(f"{home}/device") or is_excluded(home, exclude):
+        if is_function_beside(home) or is_excluded(home, exclude):
             continue
         ports = sorted(filter(str.isdecimal, names_in(f"{home}/ports")), key=int)
         for port in ports:
@@ -62,6 +62,16 @@ def places(root: str, exclude: Sequence[str] = ()) -> Mapping[str, Place]:
             if not is_for_packets(place.path):
                 found[place.key] = place
     return found
+
+
+def is_function_beside(home: str) -> bool:
+    """Whether an RDMA device, by its folder, is that of a virtual function or subfunction whose adapter has one here.
+
+    A container may have the function alone: then it is what the container has.
+    """
+    device = f"{home}/device"
+    adapter = f"{device}/physfn" if os.path.lexists(f"{device}/physfn") else f"{device}/.."
+    return files.is_part_of_adapter(device) and bool(names_in(f"{adapter}/infiniband"))
 
 
 def is_excluded(home: str, exclude: Sequence[str], address: str = "") -> bool:

@@ -56,6 +56,7 @@ _GAUGES: Final = (
     "commwatch_rdma_port_phys_state",
     "commwatch_rdma_port_speed_bytes_per_second",
     "commwatch_rdma_port_width_lanes",
+    "commwatch_rdma_port_virtual_functions",
 )
 
 
@@ -88,6 +89,7 @@ class Port:
         self._gids_read_at = float("-inf")
         self._state: int | None = None
         self._driver = ""
+        self._functions = 0
         self._rate: tuple[bytes, attributes.Rate | None] = (b"", None)
 
     def identity(self, now: float) -> DeviceReadings:
@@ -123,7 +125,7 @@ class Port:
             absence = self._senseless("state", state)
         physical = attributes.parse_code(self._read_attribute("phys_state", now) or b"")
         speed = self._speed(now, code, physical)
-        values[0], values[1], values[-1] = code, physical, 1
+        values[0], values[1], values[4], values[-1] = code, physical, self._functions or None, 1
         if speed is not None:
             values[2], values[3] = speed.bytes_per_second, speed.lanes
         if self._gids is not None:
@@ -215,6 +217,7 @@ class Port:
     def _refresh(self, now: float) -> None:
         """Find out which counters there are and who the port is."""
         self._refreshed_at = now
+        self._functions = files.functions_of(f"{self.place.home}/device")
         if now >= self._refused_until:
             self._refused.clear()
         counters = self._find_counters()

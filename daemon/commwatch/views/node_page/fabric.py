@@ -225,15 +225,16 @@ def _interfaces(node: Node, marks: Marks) -> Iterator[Device]:
 def _adapter(
     name: str, port: RdmaPort | Interface, is_up: bool, state: str, marks: Marks, wrong: Mark | None
 ) -> Device:
-    """Of a port whose state is empty where it is not read."""
+    """Of a port whose state is empty where it is not read; its use is not known where virtual functions add to it."""
+    is_split = isinstance(port, RdmaPort) and bool(port.virtual_functions)
     return Device(
         name=name,
         address=port.address,
         level=_level(wrong, "unknown" if not state else "good" if is_up else "off"),
         words=_words(state or "state unknown", wrong, fine=is_up),
         speed=port.speed_bytes_per_second,
-        send=port.transmit_utilization_ratio,
-        receive=port.receive_utilization_ratio,
+        send=None if is_split else port.transmit_utilization_ratio,
+        receive=None if is_split else port.receive_utilization_ratio,
         pcie_level=_level(worst_mark(marks, f"pcie_link/{port.address}"), "good"),
     )
 

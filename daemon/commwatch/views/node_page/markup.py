@@ -94,9 +94,9 @@ def _row_head(first: str) -> str:
     return f'<th scope="row">{first.removeprefix("<td>").removesuffix("</td>")}</th>'
 
 
-def percent(value: float | None) -> str:
-    """A share as a number; a dash where it is not known."""
-    return number(ABSENT if value is None else f"{value:.1%}")
+def percent(value: float | None, *, is_bound: bool = False) -> str:
+    """A share as a number, with a sign where it is only known to be at least that; a dash where it is not known."""
+    return number(ABSENT if value is None else f"{'≥ ' * is_bound}{value:.1%}")
 
 
 def duration(seconds: float | None) -> str:

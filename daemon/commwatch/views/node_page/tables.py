@@ -64,8 +64,8 @@ def rdma_table(node: Node, marks: Marks) -> str:
             cell(port.link_layer),
             _marked(_port_state(port.state), port_mark(marks, port.device, port.number, port.interface)),
             _speed(port.speed_bytes_per_second),
-            percent(port.transmit_utilization_ratio),
-            percent(port.receive_utilization_ratio),
+            percent(port.transmit_utilization_ratio, is_bound=bool(port.virtual_functions)),
+            percent(port.receive_utilization_ratio, is_bound=bool(port.virtual_functions)),
             _count(port.flaps),
         ]
         for port in node.rdma_ports

@@ -8,7 +8,15 @@ from commwatch.findings.rules.counted import columns_of
 from commwatch.lines import Line, Segment, folded
 from commwatch.units import format_percent, format_rate, format_seconds
 from commwatch.views.top.table import ABSENT, BAD, DIM, age, both_ways, count, errors, gigabits, section, sums, table
-from commwatch_exporters.node.model import ClusterCheck, ClusterRail, ClusterRuns, ClusterSuspect, Interface, Node
+from commwatch_exporters.node.model import (
+    ClusterCheck,
+    ClusterRail,
+    ClusterRuns,
+    ClusterSuspect,
+    Interface,
+    Node,
+    RdmaPort,
+)
 from commwatch_exporters.state_words import RDMA_ACTIVE, RDMA_STATES, word_of
 
 RDMA_ERRORS = (*columns_of("rdma_errors"), *columns_of("rdma_errors_upstream"))
@@ -28,7 +36,7 @@ def rdma_lines(node: Node, first: Node | None, width: int) -> Iterator[Line]:
             (port.link_layer or ABSENT, ""),
             _state(port.state, is_expected=bool(port.expected)),
             (gigabits(port.speed_bytes_per_second), ""),
-            (both_ways(port.transmit_utilization_ratio, port.receive_utilization_ratio), ""),
+            (_use(port), ""),
             errors(now.get(port), before.get(port)),
             (ABSENT if (flaps := port.flaps) is None else count(flaps), ""),
         ]
@@ -54,6 +62,12 @@ def interface_lines(node: Node, first: Node | None, width: int) -> Iterator[Line
         for interface in interfaces
     ]
     yield from table(("Interface", "Link", "Speed", "tx/rx", "Errors"), rows, width)
+
+
+def _use(port: RdmaPort) -> str:
+    """With a sign where virtual functions add to it."""
+    use = both_ways(port.transmit_utilization_ratio, port.receive_utilization_ratio)
+    return f"≥{use}" if port.virtual_functions and use != ABSENT else use
 
 
 def _state(state: float | None, *, is_expected: bool) -> Segment:
