@@ -17,6 +17,9 @@ Severity: TypeAlias = Literal["critical", "warning", "info"]
 _MOST_EVIDENCE = 2
 """Facts in one line."""
 
+_LEAST_PERCENT = 1e-5
+"""Smaller ratios are read without a unit, as bit error ratios are."""
+
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 """Most severe first."""
 
@@ -252,7 +255,7 @@ def evidence_line(entry: Finding | Cause) -> str:
 
 
 def format_quantity(value: float, unit: EvidenceUnit) -> str:
-    """A number in a base unit as people read it: ``48 GB/s``, ``37.5 %``, ``x8``."""
+    """A number in a base unit as people read it: ``48 GB/s``, ``37.5 %``, ``1e-12``, ``x8``."""
     if unit == "bytes_per_second":
         return format_rate(value)
     if unit == "bytes":
@@ -260,7 +263,7 @@ def format_quantity(value: float, unit: EvidenceUnit) -> str:
     if unit == "seconds":
         return format_seconds(value)
     if unit == "ratio":
-        return f"{value * 100:.3g} %"
+        return f"{value:.3g}" if 0 < value < _LEAST_PERCENT else f"{value * 100:.3g} %"
     number = f"{value:.0f}" if float(value).is_integer() or abs(value) >= 1000 else f"{value:.3g}"
     if unit == "lanes":
         return f"x{number}"
