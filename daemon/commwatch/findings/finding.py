@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -31,6 +31,9 @@ ComponentKind: TypeAlias = Literal[
     "node", "gpu", "nvlink", "nvswitch", "pcie_link", "rdma_port", "interface", "probe", "pair", "part", "service",
     "process", "log", "setting", "daemon", "adapter",
 ]  # fmt: skip
+
+_DEVICES: Final = frozenset({"gpu", "nvlink", "pcie_link", "rdma_port", "adapter", "pair"})
+"""Kinds whose key is an address or a device's name."""
 
 EvidenceUnit: TypeAlias = Literal["", "ratio", "seconds", "bytes", "bytes_per_second", "lanes", "per_hour", "events"]
 """Base units; empty for a count or a code."""
@@ -60,10 +63,10 @@ class Component(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """``GPU0 link 3 (0000:17:00.0/3)``."""
+        """``GPU0 link 3 (0000:17:00.0/3)``; the key of what is no device, such as a job, is for programs."""
         if not self.name:
             return self.key or "this node"
-        return self.name if self.key in self.name else f"{self.name} ({self.key})"
+        return self.name if self.kind not in _DEVICES or self.key in self.name else f"{self.name} ({self.key})"
 
     def shares_part(self, other: Component) -> bool:
         """Whether a fault of one can touch the other: a common part, or one of them is the whole node."""
