@@ -43,8 +43,8 @@ def without_driver(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Adapters that their driver did not start, while it serves a like one."""
     for device, _ in facts.each(PcieDevice.info):
         if device.adapter_unbound == 1:
-            adapter = facts.node.part(Adapter, device.address)
-            yield Match("adapter_without_driver", adapter_of(facts, adapter), (Evidence("kernel driver", "none is bound"),))
+            adapter = adapter_of(facts, facts.node.part(Adapter, device.address))
+            yield Match("adapter_without_driver", adapter, (Evidence("kernel driver", "none is bound"),))
 
 
 ADAPTERS = RuleSet(
