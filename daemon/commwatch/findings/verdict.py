@@ -99,7 +99,7 @@ def verdict_of(document: FindingsDocument, now: float, max_age: float = LOOK_SEC
     if document.unread:
         return Verdict("Unknown", document.unread_words, "not_read")
     if not document.has_gpus:
-        return Verdict("Unknown", "no GPU is known on this node", "no_gpu")
+        return Verdict("Unknown", "no GPU is read at present", "no_gpu")
     return Verdict("OK", "no warning or critical finding")
 
 
