@@ -247,7 +247,7 @@ def test_a_socket_left_behind_is_replaced(tmp_path: Path) -> None:
 @pytest.mark.parametrize("folder", [".", "never/made"])
 def test_no_daemon_is_said_in_one_line(tmp_path: Path, folder: str) -> None:
     """Neither an empty state directory nor a missing one has a daemon; that of a simulated node is elsewhere."""
-    with pytest.raises(DaemonAbsent, match=r"no commwatch daemon runs with the state directory .*--simulate NODE"):
+    with pytest.raises(DaemonAbsent, match=r"no commwatch daemon runs .*; see systemctl status .*--simulate NODE"):
         ask_daemon(tmp_path / folder, "greet")
 
 

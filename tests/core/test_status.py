@@ -218,7 +218,7 @@ def test_nothing_wrong_is_said_too(running: Engine, clock: Clock, monkeypatch: p
     monkeypatch.setattr(running.collection, "unread", lambda: ())
 
     said = told(running)
-    assert (said.verdict.line, said.findings) == ("no GPU is known on this node", ())
+    assert (said.verdict.line, said.findings) == ("no GPU is read at present", ())
     assert said.score is not None
     assert said.score.ratio is None  # the page says "not measured"
 

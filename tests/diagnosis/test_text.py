@@ -115,6 +115,7 @@ def test_what_failed_stands_first() -> None:
         for width in (80, 60)
         for every in (False, True)
     )
+    assert not any(line.strip().startswith(",") for width in range(40, 80) for line in text(document, width=width))
     assert found[:2] == [
         "Warning: PCIe link with fewer lanes: PCIe link of GPU1 (0000:18:00.0), the",
         "  likeliest cause of: Slow collective: probe all_reduce",

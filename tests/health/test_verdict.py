@@ -46,7 +46,7 @@ def test_a_cause_is_no_finding_of_its_own() -> None:
             "the node is starved: nvml_gpu had no answer",
         ),
         (report(unanswered=("network", "pci")), "starved", "the node is starved: network and 1 more had no answer"),
-        (report(has_gpus=False), "no_gpu", "no GPU is known on this node"),
+        (report(has_gpus=False), "no_gpu", "no GPU is read at present"),
     ],
 )
 def test_what_cannot_be_said_is_unknown(said: FindingsDocument, because: str, line: str) -> None:

@@ -1,4 +1,4 @@
-"""The node's page in a real browser: three widths, healthy and in trouble, light and dark, with and without scripts."""
+"""The node's page in a real browser: four widths, healthy and in trouble, light and dark, with and without scripts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.node_pages import hgx, status
 
 pytestmark = [pytest.mark.chromium, pytest.mark.xdist_group("chromium")]
 
-WIDTHS = (360, 768, 1440)
+WIDTHS = (360, 768, 1280, 1440)
 HTML = "text/html; charset=utf-8"
 
 OVERFLOWING = """[...document.querySelectorAll('body *')].filter(one => {
@@ -28,6 +28,10 @@ OVERFLOWING = """[...document.querySelectorAll('body *')].filter(one => {
   return one.getBoundingClientRect().right > document.documentElement.clientWidth + 1;
 }).map(one => one.outerHTML.slice(0, 80))"""
 """Elements beyond the right edge, but for those in a part that scrolls by itself."""
+
+SCROLLED = """[...document.querySelectorAll('.wide')].filter(one => one.scrollWidth > one.clientWidth + 1)
+  .map(one => one.getAttribute('aria-labelledby'))"""
+"""Tables that are wider than their place."""
 
 FAINT = """(() => {
   const parse = text => (text.match(/[\\d.]+/g) || []).map(Number);
@@ -114,7 +118,7 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.mark.parametrize("node", ["healthy", "faulty"])
 def test_the_page_fits_every_screen(window: Browser, site: str, node: str) -> None:
-    """At three widths, light and dark: nothing overflows, every text is dark or light enough and not too small."""
+    """At four widths, light and dark: nothing overflows, every text is dark or light enough and not too small."""
     window.events.clear()
     window.visit(f"{site}/{node}")
     for width in WIDTHS:
@@ -123,6 +127,8 @@ def test_the_page_fits_every_screen(window: Browser, site: str, node: str) -> No
 
             assert window.value("document.documentElement.scrollWidth") == width, (width, dark)
             assert window.value(OVERFLOWING) == [], (width, dark)
+            assert "closed" not in window.value(SCROLLED), (width, dark)
+            assert window.value(SCROLLED) == [] or width < 1280, (width, dark)
             assert window.value(FAINT) == [], (width, dark)
             assert window.value(SMALL) >= 8.5, (width, dark)
             assert window.value("matchMedia('(prefers-color-scheme: dark)').matches") is dark
@@ -156,7 +162,8 @@ def test_the_page_is_read_without_a_screen(window: Browser, site: str) -> None:
         for node in nodes:
             if not node["ignored"]:
                 names.setdefault(node["role"]["value"], []).append(node.get("name", {}).get("value", ""))
-        tables = {"Probes", "Collectors", "GPUs", "RDMA ports", "Network interfaces", "Pairs of GPUs"}
+        tables = {"Closed in the last day", "Probes", "Collectors", "GPUs", "RDMA ports", "Network interfaces",
+                  "Pairs of GPUs"}  # fmt: skip
 
         assert {"banner", "navigation", "main", "contentinfo"} <= set(names)
         assert set(names["table"]) == tables

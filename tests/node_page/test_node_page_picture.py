@@ -80,6 +80,13 @@ def test_states_of_a_board_in_trouble() -> None:
     )
 
 
+def test_a_pcie_link_has_the_words_of_its_finding() -> None:
+    """A link of full width that sends packets again is not below its best."""
+    marks = {f"pcie_link/{SLOTS[6]}": Mark("warning", "PCIe link sends too many packets again")}
+
+    assert fabric_of(Node(hgx()), marks).words.endswith("PCIe of GPU6: PCIe link sends too many packets again.")
+
+
 def test_every_link_is_one_line() -> None:
     """144 lines, those in trouble with a title and a sign; the lines of a healthy board have neither."""
     healthy, faulty = drawn(hgx()), drawn(hgx(faulty=True), status(faulty=True).marks)

@@ -13,8 +13,11 @@ from commwatch_rehearsal.simulation.faults.parse import parse_faults
 from commwatch_rehearsal.simulation.presets import PRESETS
 
 
-def test_the_list_names_every_node_and_kind(capsys: pytest.CaptureFixture[str]) -> None:
-    """In words, with an example of each kind that can be copied."""
+def test_the_list_names_every_node_and_kind(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In words, with an example of each kind that can be copied; also where the configuration names a node."""
+    monkeypatch.setenv("COMMWATCH_SIMULATE", "h100x8")
     assert main(["simulate", "--list"]) == 0
 
     text = capsys.readouterr().out
@@ -33,7 +36,8 @@ def test_the_list_fits_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatc
 
     lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("  example ")]
     assert max(map(len, lines)) <= 80
-    assert "  rate                events: 200/s, 30/min, 3/h or 2/d (without it: once)" in lines
+    assert "  ethernet_utilization 0 to 1 (default 0)" in lines
+    assert "  rate                 events: 200/s, 30/min, 3/h or 2/d (without it: once)" in lines
 
 
 def test_the_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:

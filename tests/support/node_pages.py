@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from commwatch.findings.finding import Component
+from commwatch.findings.api_documents import closed_record
+from commwatch.findings.finding import Component, Match
+from commwatch.findings.register import Closed
 from commwatch.findings.score.records import Loss, Part, PartName, Score
 from commwatch.findings.verdict import Verdict
 from commwatch.probes.results.record import LatencyCourse
@@ -111,6 +113,16 @@ _MARKS = {
     f"nvlink/{SLOTS[0]}/2": Mark("warning", "An NVLink makes CRC errors"),
     "rdma_port/mlx5_5/1": Mark("critical", "An RDMA port that was active, or whose equals are, is down"),
 }
+_CLOSED = (
+    closed_record(
+        Closed(
+            Match("probe_bandwidth_short", Component("probe", "all_reduce", "probe all_reduce_between_all_eight"), ()),
+            TIME - 60,
+            TIME,
+            "no longer measured",
+        )
+    ),
+)
 
 
 def status(*, faulty: bool = False) -> Status:
@@ -126,6 +138,7 @@ def status(*, faulty: bool = False) -> Status:
                Fact("NVLinks up", f"{143 if faulty else 144} of 144", is_short=faulty),
                Fact("NVIDIA driver, NVML", "580.95.05, 13.580.95.05")),
         findings=_FINDINGS if faulty else (),
+        closed=_CLOSED if faulty else (),
         marks=_MARKS if faulty else {},
         score=_score(faulty=faulty),
         pairs=pairs(faulty=faulty),

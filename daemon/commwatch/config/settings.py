@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, field
@@ -80,6 +80,21 @@ RUNBOOKS = "/runbooks/"
 """Path of the pages of the alerts, one for each."""
 
 
+Url: TypeAlias = Annotated[str, Meta(
+    pattern=r"^(https?://[^\s\"'<>?#]*[^\s\"'<>?#/])?\Z",
+    description="a URL that begins with http:// or https:// and does not end in a slash",
+)]  # fmt: skip
+Cores: TypeAlias = Annotated[str, Meta(
+    pattern=r"^(\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*)?\Z", description="numbers of cores, such as 0-1,64",
+)]  # fmt: skip
+ProbeName: TypeAlias = Annotated[str, Meta(
+    pattern=r"^[a-z][a-z0-9_]{0,31}\Z", description="a letter, then at most 31 letters, digits and _, all lower-case",
+)]  # fmt: skip
+User: TypeAlias = Annotated[str, Meta(
+    pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}\$?$", description="a name or number of a user",
+)]  # fmt: skip
+
+
 class Web(Section, frozen=True):
     listen_addresses: tuple[str, ...] = (":28029",)
     """HOST:PORT each; an empty host means every address of the node. None: no port is opened."""
@@ -88,7 +103,7 @@ class Web(Section, frozen=True):
     """TLS, users and limits, in the format of exporter-toolkit (docs/using/endpoint.md); empty: plain HTTP."""
     systemd_socket: bool = False
     """Listen on what systemd hands over (commwatch.socket), not on ``listen_addresses``."""
-    documentation: Annotated[str, Meta(pattern=r"^(https?://[^\s\"'<>?#]*[^\s\"'<>?#/])?\Z")] = ""
+    documentation: Url = ""
     """Where the files of docs/ can be read, as a URL without a slash at its end: the node's page links to them."""
 
     def __post_init__(self) -> None:
@@ -110,7 +125,7 @@ class Web(Section, frozen=True):
 class Textfile(Section, frozen=True):
     """The metrics as a file, for node_exporter's textfile collector."""
 
-    path: Annotated[str, Meta(pattern=r"^(/.*\.prom)?\Z")] = ""
+    path: Annotated[str, Meta(pattern=r"^(/.*\.prom)?\Z", description="a path from the root that ends in .prom")] = ""
     """From the root, and ending in .prom, as node_exporter reads no other; empty: no file is written."""
     interval: Duration = Duration(15)
 
@@ -139,7 +154,7 @@ class Log(Section, frozen=True):
 class Process(Section, frozen=True):
     """Share of the node's processor for the daemon and its readers."""
 
-    cpus: Annotated[str, Meta(pattern=r"^(\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*)?\Z")] = ""
+    cpus: Cores = ""
     """Cores such as 0-1,64: those that no job uses. Ranks of probes keep all that the daemon was started with."""
     nice: Annotated[int, Meta(ge=0, le=19)] = 0
     """Added to the nice value that the daemon was started with."""
@@ -301,7 +316,7 @@ class Sources(Section, frozen=True):
 class Otlp(Section, frozen=True):
     """The metrics for an OpenTelemetry collector."""
 
-    endpoint: Annotated[str, Meta(pattern=r"^(https?://[^\s\"'<>?#]*[^\s\"'<>?#/])?\Z")] = ""
+    endpoint: Url = ""
     """Its URL for OTLP over HTTP, without /v1/metrics, such as http://localhost:4318; empty: nothing is sent."""
     interval: Duration = Duration(15)
 
@@ -440,9 +455,7 @@ class Probes(Section, frozen=True):
     rendezvous_deadline: Duration = Duration(30)
     setup_deadline: Duration = Duration(60)
     measure_deadline: Duration = Duration(30)
-    definitions: dict[Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,31}\Z")], Probe] = field(
-        default_factory=lambda: dict(DEFAULT_PROBES)
-    )
+    definitions: dict[ProbeName, Probe] = field(default_factory=lambda: dict(DEFAULT_PROBES))
     """Beside the default ones: a file changes those that it names, and null takes one out."""
 
     def __post_init__(self) -> None:
@@ -455,7 +468,7 @@ class Probes(Section, frozen=True):
 class Cluster(Section, frozen=True):
     """Settings for results that commwatch cluster probe and check send to the daemon of each node."""
 
-    users: tuple[Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}\$?$")], ...] = ()
+    users: tuple[User, ...] = ()
     """Names or numbers of users whose results count, beside root and the daemon's own; the group of the state directory
     must let them reach the control socket."""
     interval: Duration = DAY

@@ -313,6 +313,8 @@ def _explain(error: msgspec.ValidationError, document: YamlDocument, kind: Any) 
     if problem.startswith("Invalid enum value"):
         wrong = steps[-1] if match["key"] else _value_at(steps, values)
         return steps, f"{wrong!r} is not possible; possible: {_choices(steps, kind)}"
+    if form := _form(steps, kind, in_key=match["key"] is not None) if "matching regex" in problem else "":
+        return steps, f"expected {form}; got {steps[-1] if match['key'] else _value_at(steps, values)!r}"
     return steps, _in_our_words(problem, _value_at(steps, values))
 
 
@@ -384,6 +386,13 @@ def _kind_at(steps: Steps, root: Any) -> Any:
 def _known_keys(steps: Steps, root: Any) -> list[str]:
     kind = _kind_at(steps, root)
     return [field.name for field in kind.fields] if isinstance(kind, msgspec.inspect.StructType) else []
+
+
+def _form(steps: Steps, root: Any, *, in_key: bool) -> str:
+    """What a text has to be, as its ``Meta`` describes it; empty where that does not."""
+    kind = _kind_at(steps[:-1], root).key_type if in_key else _kind_at(steps, root)
+    described = kind.extra_json_schema if isinstance(kind, msgspec.inspect.Metadata) else None
+    return str((described or {}).get("description", ""))
 
 
 def _choices(steps: Steps, root: Any) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from commwatch.probes.by_hand.trial import SettingTrial
 
 _DAEMON_SECONDS = 1.5
-"""For all that is asked of the daemon together in a quick diagnosis, which is to answer within 2 s."""
+"""For each answer in a quick diagnosis; a daemon that hangs gives none, one on a busy node gives all of them late."""
 
 OWN_FAILURES = frozenset({"start", "internal"})
 """Reasons of failures that come before any GPU is touched: a lock or a process of ours, and no fault of the node."""
@@ -159,7 +158,7 @@ def ask(config: Config, thresholds: Thresholds, seconds: float | None = None) ->
     """The daemon's current facts.
 
     Args:
-        seconds: that the daemon has for all its answers together; None: 1.5.
+        seconds: that the daemon has for each of its answers; None: 1.5.
 
     Raises:
         DaemonAbsent: no daemon runs with this state directory.
@@ -167,12 +166,12 @@ def ask(config: Config, thresholds: Thresholds, seconds: float | None = None) ->
     """
     from commwatch.probes.by_hand.trial import known_trials
 
-    until = time.monotonic() + (_DAEMON_SECONDS if seconds is None else seconds)
-    findings = _asked(config, "findings", FindingsDocument, until)
-    score = _asked(config, "score", ScoreDocument, until)
-    snapshot = _asked(config, "snapshot", SnapshotDocument, until)
-    settings = _asked(config, "settings", SettingsDocument, until)
-    jobs = _asked(config, "jobs", JobsDocument, until)
+    seconds = _DAEMON_SECONDS if seconds is None else seconds
+    findings = _asked(config, "findings", FindingsDocument, seconds)
+    score = _asked(config, "score", ScoreDocument, seconds)
+    snapshot = _asked(config, "snapshot", SnapshotDocument, seconds)
+    settings = _asked(config, "settings", SettingsDocument, seconds)
+    jobs = _asked(config, "jobs", JobsDocument, seconds)
     return Known(
         findings, score, snapshot, thresholds, _current_matrix(config, snapshot.time), settings=settings,
         host=read_host_limits() if snapshot.simulated is None else None, jobs=jobs.jobs,
@@ -180,9 +179,9 @@ def ask(config: Config, thresholds: Thresholds, seconds: float | None = None) ->
     )  # fmt: skip
 
 
-def _asked(config: Config, operation: str, kind: type[_Document], until: float) -> _Document:
+def _asked(config: Config, operation: str, kind: type[_Document], seconds: float) -> _Document:
     try:
-        return document_of(ask_daemon(state_path(config), operation, max(0.1, until - time.monotonic())), kind)
+        return document_of(ask_daemon(state_path(config), operation, seconds), kind)
     except DaemonAbsent:
         raise
     except CommwatchError as error:

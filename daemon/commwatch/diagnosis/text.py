@@ -146,11 +146,13 @@ def _at_most(lines: list[Line], most: int) -> list[Line]:
 def _finding_lines(group: Sequence[Finding], now: float) -> Iterator[tuple[Line, int]]:
     """Each line with the indent of its continuation."""
     finding = group[0]
-    age = f", for {age_of(finding, now)}" if len(group) == 1 else ""
+    title, age = f"{finding.title}: {place_of(group)}", ""
+    if len(group) == 1:
+        title, age = f"{title},", f" for {age_of(finding, now)}"
     yield (
         [
             (f"{finding.severity}: ", _STYLES.get(KINDS.get(finding.severity), "")),
-            (f"{finding.title}: {place_of(group)}", "bold"),
+            (title, "bold"),
             (age, ""),
         ],
         2,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -17,6 +17,9 @@ Severity: TypeAlias = Literal["critical", "warning", "info"]
 _MOST_EVIDENCE = 2
 """Facts in one line."""
 
+_LEAST_PERCENT = 1e-5
+"""Smaller ratios are read without a unit, as bit error ratios are."""
+
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 """Most severe first."""
 
@@ -28,6 +31,9 @@ ComponentKind: TypeAlias = Literal[
     "node", "gpu", "nvlink", "nvswitch", "pcie_link", "rdma_port", "interface", "probe", "pair", "part", "service",
     "process", "log", "setting", "daemon", "adapter",
 ]  # fmt: skip
+
+_DEVICES: Final = frozenset({"gpu", "nvlink", "pcie_link", "rdma_port", "adapter", "pair"})
+"""Kinds whose key is an address or a device's name."""
 
 EvidenceUnit: TypeAlias = Literal["", "ratio", "seconds", "bytes", "bytes_per_second", "lanes", "per_hour", "events"]
 """Base units; empty for a count or a code."""
@@ -57,10 +63,10 @@ class Component(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """``GPU0 link 3 (0000:17:00.0/3)``."""
+        """``GPU0 link 3 (0000:17:00.0/3)``; the key of what is no device, such as a job, is for programs."""
         if not self.name:
             return self.key or "this node"
-        return self.name if self.key in self.name else f"{self.name} ({self.key})"
+        return self.name if self.kind not in _DEVICES or self.key in self.name else f"{self.name} ({self.key})"
 
     def shares_part(self, other: Component) -> bool:
         """Whether a fault of one can touch the other: a common part, or one of them is the whole node."""
@@ -252,7 +258,7 @@ def evidence_line(entry: Finding | Cause) -> str:
 
 
 def format_quantity(value: float, unit: EvidenceUnit) -> str:
-    """A number in a base unit as people read it: ``48 GB/s``, ``37.5 %``, ``x8``."""
+    """A number in a base unit as people read it: ``48 GB/s``, ``37.5 %``, ``1e-12``, ``x8``."""
     if unit == "bytes_per_second":
         return format_rate(value)
     if unit == "bytes":
@@ -260,7 +266,7 @@ def format_quantity(value: float, unit: EvidenceUnit) -> str:
     if unit == "seconds":
         return format_seconds(value)
     if unit == "ratio":
-        return f"{value * 100:.3g} %"
+        return f"{value:.3g}" if 0 < value < _LEAST_PERCENT else f"{value * 100:.3g} %"
     number = f"{value:.0f}" if float(value).is_integer() or abs(value) >= 1000 else f"{value:.3g}"
     if unit == "lanes":
         return f"x{number}"

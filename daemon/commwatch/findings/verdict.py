@@ -100,7 +100,7 @@ def verdict_of(document: FindingsDocument, now: float, max_age: float = LOOK_SEC
     if document.unread:
         return Verdict("Unknown", document.unread_words, "not_read")
     if not document.has_gpus:
-        return Verdict("Unknown", "no GPU is known on this node", "no_gpu")
+        return Verdict("Unknown", "no GPU is read at present", "no_gpu")
     is_split = any(one.code == "rdma_functions_unread" for one in document.findings)
     return Verdict("OK", f"no warning or critical finding{_UNREAD_FUNCTIONS if is_split else ''}")
 

@@ -192,7 +192,7 @@ def _asked(state: Path, method: str, operation: str, body: bytes | None, timeout
         status, content = connection.exchange(method, API + operation, {}, timeout, body)
         answer = {"error": _TOO_LONG} if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE else decode_answer(content)
     except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
-        hint = "if the node is simulated, give --simulate NODE and its daemon's --path.state"
+        hint = "see systemctl status commwatch; or give its --path.state, and --simulate NODE of a simulated node"
         raise DaemonAbsent(f"no commwatch daemon runs with the state directory {state}", hint) from error
     except PermissionError as error:
         raise CommwatchError(

@@ -34,7 +34,7 @@ _WIDEST = 100
 )
 def run(args: argparse.Namespace, config: Config) -> int:
     """Print what is asked for; a wrong node ends the program with its error."""
-    node = args.node or config.simulation.preset
+    node = args.node or ("" if args.list else config.simulation.preset)
     if bool(node) == args.list:
         raise UsageError("simulate: name a node or give --list")
     if args.list:
@@ -106,7 +106,7 @@ def _print_kind(name: str, kind: Kind) -> None:
     if kind.keys:
         print(f"  strikes   {', '.join(kind.keys)}")
     for key, setting in kind.settings.items():
-        _print_wrapped(f"  {key:20}", setting.accepts + _default(key, setting))
+        _print_wrapped(f"  {key:21}", setting.accepts + _default(key, setting))
     print(f"  example   {kind.entry(name)}" + ("" if kind.preset == "h100x8" else f"  ({kind.preset})"))
 
 

@@ -131,7 +131,8 @@ class SimulatedNode:
             written_at = self._faults_file.stat().st_mtime
             text = self._faults_file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(str(self._faults_file), None, "", f"cannot be read: {error}") from None
+            why = error.strerror if isinstance(error, OSError) else error
+            raise ConfigError(str(self._faults_file), None, "", f"cannot be read: {why}") from None
         from commwatch_rehearsal.simulation.faults.parse import parse_faults
 
         return parse_faults(text, str(self._faults_file), self.preset, self.started_at, written_at)

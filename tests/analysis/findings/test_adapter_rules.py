@@ -48,6 +48,20 @@ def test_an_event_is_found_for_an_hour_at_its_adapter(event: str, code: str, mea
     assert seen_by("adapter_failed", facts_of(now, history)) == []
 
 
+def test_an_adapter_has_the_name_of_its_rdma_device_or_interface() -> None:
+    """Which people know, before its address; the address alone where it has lost both."""
+    port: Numbers = {"commwatch_rdma_port_info": {("mlx5_3", "1", *[""] * 5, ADDRESS, "eth3"): 1.0}}
+    interface: Numbers = {"commwatch_ethernet_info": {("eth3", ADDRESS, "", ""): 1.0}}
+    cases: list[tuple[Numbers, str]] = [
+        ({**port, **interface}, f"adapter mlx5_3 ({ADDRESS})"),
+        (interface, f"adapter eth3 ({ADDRESS})"),
+        ({}, f"adapter {ADDRESS}"),
+    ]
+    for named, words in cases:
+        [match] = seen_by("adapter_failed", facts_of({**logged("firmware_fatal", 1.0), **named}, {10.0: OTHER}))
+        assert match.component.words == words
+
+
 def test_the_gravity_of_an_event_is_the_severity_of_its_finding() -> None:
     """A failed adapter pages, one with trouble does not, and what is only noted is for the record."""
     severities = {name: CODES[name].severity for name in ("adapter_failed", "adapter_troubled", "adapter_noted")}

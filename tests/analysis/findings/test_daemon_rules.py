@@ -213,7 +213,7 @@ def test_a_device_that_cannot_be_read_is_one_finding_that_names_it() -> None:
         ("device_unread", "gpu/index:4", "GPU4 (index:4)"),
         ("device_unread", "rdma_port/mlx5_0/1", "mlx5_0 port 1 (mlx5_0/1)"),
         ("device_unread", "interface/eth0", "eth0"),
-        ("device_unread", "daemon/pci/0000:05:00.0", "pci of 0000:05:00.0 (pci/0000:05:00.0)"),
+        ("device_unread", "daemon/pci/0000:05:00.0", "pci of 0000:05:00.0"),
     ]
     assert matches[0].evidence == (Evidence("collectors that fail on it: unreadable", "nvml_gpu, nvml_pcie"),)
     assert seen_by("device_unread", facts_of({})) == []

@@ -15,6 +15,8 @@ def test_numbers_have_three_digits_and_counts_all_of_theirs() -> None:
         (0.0, "", "0"),
         (1.0, "events", "once"),
         (1234567.0, "events", "1234567 times"),
+        (0.0314, "ratio", "3.14 %"),
+        (2e-11, "ratio", "2e-11"),
         (16.0, "lanes", "x16"),
         (3.333, "per_hour", "3.33 per hour"),
         (float("inf"), "", "inf"),

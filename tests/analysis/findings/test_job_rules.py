@@ -208,7 +208,7 @@ def test_payload_over_tcp_is_information_from_a_minute_and_a_half_on() -> None:
     [found] = seen_by("job_over_tcp", over_tcp(90))
 
     assert (CODES[found.code].severity, found.since) == ("info", NOW - 90)
-    assert found.component.words == "jobs from GPU0 on, over eth0 (0000:17:00.0/eth0)"
+    assert found.component.words == "jobs from GPU0 on, over eth0"
     assert "mlx5_0" in found.component.parts
     assert [one.value for one in found.evidence] == [90, 2e9]
 

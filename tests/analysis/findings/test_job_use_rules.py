@@ -40,7 +40,7 @@ def test_a_job_below_half_is_one_finding_of_all_its_gpus() -> None:
     [match] = seen_by("job_half_used", used([0.45, 0.5, 0.5, 0.5], nvlink=0.2))
 
     assert (match.code, match.component.identity) == ("job_half_used", JOB)
-    assert match.component.words == "job on GPU0, GPU1, GPU2, GPU3 (0000:17:00.0)"
+    assert match.component.words == "job on GPU0, GPU1, GPU2, GPU3"
     assert [fact.value for fact in match.evidence] == [pytest.approx(0.4875), 0.2]
     assert seen_by("job_half_used", used([0.5, 0.5, 0.5, 0.5])) == []
     assert seen_by("job_half_used", facts_of({})) == seen_by("job_uneven", facts_of({})) == []

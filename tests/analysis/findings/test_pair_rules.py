@@ -170,6 +170,8 @@ def test_a_suspect_has_its_parts(kind: str, element: str, parts: set[str]) -> No
 
     assert (found.code, found.component.identity) == ("part_suspect", f"part/{kind}/{element}")
     assert found.component.parts == parts
+    assert found.component.words == {"pcie_switch": f"PCIe switch {element}", "pcie_link": f"PCIe link {element}",
+                                     "link_group": f"NVLinks of {element}"}.get(kind, element)  # fmt: skip
     assert found.evidence[0].value == 0.9
 
 

@@ -186,7 +186,7 @@ def test_three_failures_in_a_row_are_failing() -> None:
     assert seen_by("probe_failing", failing({"nccl_error": 1, "crashed": 1})) == []
     [found] = seen_by("probe_failing", failing({"crashed": 1, "nccl_error": 2}))
 
-    assert (found.code, found.detail) == ("probe_failing", "nccl_error 2, crashed 1")
+    assert (found.code, found.detail) == ("probe_failing", "2 × nccl_error, 1 × crashed")
 
 
 def test_a_good_result_ends_a_row_of_failures() -> None:
@@ -331,7 +331,7 @@ def test_a_probe_without_any_result_starves_after_a_day_of_chances() -> None:
     assert seen_by("probe_starved", chances({"scheduler_unknown": 9}, None, first=20 * HOUR)) == []
     [found] = seen_by("probe_starved", chances({"scheduler_unknown": 9}, None))
 
-    assert found.detail == "scheduler_unknown 9"
+    assert found.detail == "9 × scheduler_unknown"
 
 
 def parts(numbers: Numbers, key: tuple[str, str] = KEY) -> frozenset[str]:

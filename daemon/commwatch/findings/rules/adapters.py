@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Match
-from commwatch.findings.rules.components import adapter_of
+from commwatch.findings.rules.components import ADAPTER_NAMES, adapter_of
 from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, HOUR, FindingCode, Rule, RuleSet
 from commwatch.sources.adapter_lines import ADAPTER_EVENTS, Gravity
 from commwatch_exporters.node.model import Adapter, PcieDevice
@@ -34,7 +34,7 @@ def events(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     for adapter, kind, count in facts.rises_keyed(Adapter.events, HOUR):
         if (event := ADAPTER_EVENTS.get(kind)) is not None:
             evidence = Evidence(f"lines of the kernel log {facts.lately(HOUR)}: {event.meaning}", count)
-            evidence_of.setdefault((_CODES[event.gravity], adapter_of(adapter)), []).append(evidence)
+            evidence_of.setdefault((_CODES[event.gravity], adapter_of(facts, adapter)), []).append(evidence)
     for (code, component), evidences in evidence_of.items():
         yield Match(code, component, tuple(evidences))
 
@@ -43,8 +43,8 @@ def without_driver(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Adapters that their driver did not start, while it serves a like one."""
     for device, _ in facts.each(PcieDevice.info):
         if device.adapter_unbound == 1:
-            adapter = facts.node.part(Adapter, device.address)
-            yield Match("adapter_without_driver", adapter_of(adapter), (Evidence("kernel driver", "none is bound"),))
+            adapter = adapter_of(facts, facts.node.part(Adapter, device.address))
+            yield Match("adapter_without_driver", adapter, (Evidence("kernel driver", "none is bound"),))
 
 
 ADAPTERS = RuleSet(
@@ -103,8 +103,13 @@ ADAPTERS = RuleSet(
         ),
     ),
     rules=(
-        Rule(events, tuple(_CODES.values()), reads=(Adapter.events,)),
-        Rule(without_driver, ("adapter_without_driver",), reads=(PcieDevice.adapter_unbound, PcieDevice.info)),
+        Rule(events, tuple(_CODES.values()), reads=(Adapter.events,), details=ADAPTER_NAMES),
+        Rule(
+            without_driver,
+            ("adapter_without_driver",),
+            reads=(PcieDevice.adapter_unbound, PcieDevice.info),
+            details=ADAPTER_NAMES,
+        ),
     ),
     windows={Adapter.events: HOUR},
     events=frozenset({Adapter.events}),

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
+from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component
 from commwatch_exporters.node.model import Adapter, Gpu, Interface, NvLink, NvSwitch, PcieDevice, Probe, RdmaPort
 
@@ -30,14 +34,27 @@ def pcie_link_of(gpu: Gpu) -> Component:
     return Component("pcie_link", gpu.address, f"PCIe link of GPU{gpu.index}", frozenset({gpu.address}))
 
 
-def device_link_of(device: PcieDevice, below: frozenset[str] = frozenset()) -> Component:
+ADAPTER_NAMES: Final = (RdmaPort.info, Interface.info)
+"""Details of rules that name adapters."""
+
+
+def adapter_names(facts: Facts) -> Mapping[str, str]:
+    """RDMA devices, else network interfaces, by PCI address."""
+    interfaces = {one.address: one.name for one, _ in facts.each(Interface.info)}
+    return interfaces | {port.address: port.device for port, _ in facts.each(RdmaPort.info)}
+
+
+def device_link_of(facts: Facts, device: PcieDevice, below: frozenset[str]) -> Component:
     """The PCIe link above a device.
 
     Args:
+        facts: name an adapter.
+        device: at the lower end of the link.
         below: PCI addresses of what the link serves beside the device itself.
     """
-    address, role = device.address, device.role.replace("_", " ")
-    return Component("pcie_link", address, f"PCIe link of {role} {address}", below | {address})
+    address = device.address
+    name = facts.derived(adapter_names).get(address) or f"{device.role.replace('_', ' ')} {address}"
+    return Component("pcie_link", address, f"PCIe link of {name}", below | {address})
 
 
 def nvswitch_of(switch: NvSwitch) -> Component:
@@ -45,10 +62,11 @@ def nvswitch_of(switch: NvSwitch) -> Component:
     return Component("nvswitch", switch.address, f"NVSwitch {switch.address}")
 
 
-def adapter_of(adapter: Adapter) -> Component:
+def adapter_of(facts: Facts, adapter: Adapter) -> Component:
     """A network adapter, by its PCI function: all its ports and interfaces lie in it."""
     address = adapter.address
-    return Component("adapter", address, f"adapter {address}", frozenset({address}))
+    name = facts.derived(adapter_names).get(address, address)
+    return Component("adapter", address, f"adapter {name}", frozenset({address}))
 
 
 def service_of(name: str) -> Component:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
+from typing import Final
 
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
@@ -141,9 +142,7 @@ def _near_and_slow(facts: Facts, thresholds: Thresholds) -> list[tuple[_Pair, fl
 def suspects(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Parts that the slow cells of three matrices in a row have in common."""
     for part, confidence in _parts(facts, thresholds):
-        kind = part.kind.replace("_", " ").replace("pcie", "PCIe").replace("gpu", "GPU").replace("numa", "NUMA")
-        detail = f"{kind}: {part.element}"
-        yield Match("part_suspect", _suspect(facts, part), (_confidence(confidence, thresholds),), detail)
+        yield Match("part_suspect", _suspect(facts, part), (_confidence(confidence, thresholds),))
 
 
 def _sure(facts: Facts, thresholds: Thresholds) -> Iterable[tuple[Suspect, float]]:
@@ -207,9 +206,16 @@ def _confidence(confidence: float, thresholds: Thresholds) -> Evidence:
     return Evidence("confidence over three matrices", confidence, "ratio", least, "suspect_confidence_min")
 
 
+_SUSPECTS: Final = {
+    "link_group": "NVLinks of", "pcie_link": "PCIe link", "pcie_switch": "PCIe switch", "socket_link": "link",
+}  # fmt: skip
+"""Words before the element of a suspect, which alone does not say what it is."""
+
+
 def _suspect(facts: Facts, part: Suspect) -> Component:
     kind, element = part.kind, part.element
-    return Component("part", f"{kind}/{element}", element, _suspected_parts(facts.derived(ways_of), kind, element))
+    name = f"{_SUSPECTS.get(kind, '')} {element}".strip()
+    return Component("part", f"{kind}/{element}", name, _suspected_parts(facts.derived(ways_of), kind, element))
 
 
 def _suspected_parts(ways: GpuWays, kind: str, element: str) -> frozenset[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, EvidenceUnit, Match
-from commwatch.findings.rules.components import device_link_of, pcie_link_of
+from commwatch.findings.rules.components import ADAPTER_NAMES, device_link_of, pcie_link_of
 from commwatch.findings.rules.rule_set import FindingCode, Rule, RuleSet
 from commwatch.node.pcie import is_narrow
 from commwatch_exporters.node.model import Gpu, PcieDevice
@@ -83,7 +83,7 @@ def device_link(facts: Facts, device: PcieDevice) -> Component:
         if gpu.info is not None:
             return pcie_link_of(gpu)
     below = frozenset(one.address for one in facts.node.pcie_devices if device in one.above)
-    return device_link_of(device, below)
+    return device_link_of(facts, device, below)
 
 
 def link_of_errors(facts: Facts, device: PcieDevice) -> Component:
@@ -192,7 +192,7 @@ PCIE_LINKS = RuleSet(
             degraded_devices,
             ("pcie_device_narrow", "pcie_device_slow"),
             reads=(PcieDevice.degraded,),
-            details=(PcieDevice.width_lanes, PcieDevice.generation, Gpu.info, PcieDevice.info),
+            details=(PcieDevice.width_lanes, PcieDevice.generation, Gpu.info, PcieDevice.info, *ADAPTER_NAMES),
         ),
         Rule(
             below_maximum,

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Component, Evidence, Match
-from commwatch.findings.rules.components import pcie_link_of
+from commwatch.findings.rules.components import ADAPTER_NAMES, pcie_link_of
 from commwatch.findings.rules.pcie import POWER_CYCLE, link_of_errors
 from commwatch.findings.rules.rule_set import COUNT_CLOSES_AFTER, HOUR, FindingCode, Rule, RuleSet
 from commwatch.node.capacity import pcie_transfers_per_second
@@ -185,7 +185,7 @@ PCIE_ERRORS = RuleSet(
                 PcieDevice.width_lanes,
                 PcieDevice.info,
             ),
-            details=(Gpu.info,),
+            details=(Gpu.info, *ADAPTER_NAMES),
             thresholds=("pcie_bit_error_ratio_max",),
         ),
     ),

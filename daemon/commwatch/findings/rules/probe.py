@@ -383,9 +383,9 @@ def _failures(facts: Facts, window: float) -> dict[Probe, Reasons]:
 
 
 def _named(reasons: Reasons) -> str:
-    """``nccl_error 2, crashed 1``: the most frequent first."""
+    """``2 × nccl_error, 1 × crashed``: the most frequent first."""
     ordered = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))
-    return ", ".join(f"{reason} {count:g}" for reason, count in ordered)
+    return ", ".join(f"{count:g} × {reason}" for reason, count in ordered)
 
 
 PROBE = RuleSet(

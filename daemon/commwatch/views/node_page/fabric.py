@@ -47,6 +47,8 @@ class Device:
     """Share of what its NVLinks or its port can carry, 0 to 1."""
     receive: float | None
     pcie_level: str
+    pcie_words: str
+    """What is wrong with its PCIe link, if anything is."""
     pcie: str = ""
     """Generation and lanes of the PCIe link of a GPU."""
     links: tuple[Link, ...] = ()
@@ -125,7 +127,7 @@ class Fabric:
         wrong = [f"{one.name}: {one.words}" for one in devices if one.level in ("bad", "warn")]
         wrong += [link for gpu in gpus for link in _wrong_links(gpu)]
         wrong += [f"NVSwitch {one.address}: {one.words}" for one in self.switches if one.level in ("bad", "warn")]
-        wrong += [f"PCIe of {one.name}: below its best" for one in devices if one.pcie_level in ("bad", "warn")]
+        wrong += [f"PCIe of {one.name}: {one.pcie_words}" for one in devices if one.pcie_level in ("bad", "warn")]
         return f"{words}{'. '.join(wrong)}{'.' if wrong else ''}".strip()
 
 
@@ -183,6 +185,7 @@ def _gpu(gpu: Gpu, marks: Marks) -> Device:
         receive=gpu.nvlink_receive_utilization_ratio,
         pcie=pcie,
         pcie_level=_level(pcie_wrong, "bad" if degraded else "good"),
+        pcie_words=_words("below its best", pcie_wrong, fine=True),
         links=tuple([_link(link, marks) for link in gpu.links]),
     )
 
@@ -227,6 +230,7 @@ def _adapter(
 ) -> Device:
     """Of a port whose state is empty where it is not read; its use is not known where virtual functions add to it."""
     is_split = isinstance(port, RdmaPort) and bool(port.virtual_functions)
+    pcie_wrong = worst_mark(marks, f"pcie_link/{port.address}")
     return Device(
         name=name,
         address=port.address,
@@ -235,7 +239,8 @@ def _adapter(
         speed=port.speed_bytes_per_second,
         send=None if is_split else port.transmit_utilization_ratio,
         receive=None if is_split else port.receive_utilization_ratio,
-        pcie_level=_level(worst_mark(marks, f"pcie_link/{port.address}"), "good"),
+        pcie_level=_level(pcie_wrong, "good"),
+        pcie_words=_words("", pcie_wrong, fine=True),
     )
 
 

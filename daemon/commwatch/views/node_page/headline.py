@@ -10,7 +10,7 @@ from commwatch.findings.api_documents import ClosedRecord
 from commwatch.findings.finding import Cause, Finding, by_lead, evidence_line, job_words
 from commwatch.findings.score.records import Score
 from commwatch.units import utc
-from commwatch.views.node_page.markup import ABSENT, cell, duration, level_of, section, table, tag, text
+from commwatch.views.node_page.markup import ABSENT, cell, duration, level_of, section, table, tag, text, wrapped
 from commwatch.views.node_page.records import Status
 
 _MOST_FINDINGS = 20
@@ -95,8 +95,8 @@ def closed_table(closed: Sequence[ClosedRecord]) -> str:
         return ""
     rows = [
         [
-            cell(f"{one.severity}: {one.title}{f' ({one.note})' if one.note else ''}"),
-            cell(one.component.words),
+            wrapped(f"{one.severity}: {one.title}{f' ({one.note})' if one.note else ''}"),
+            wrapped(one.component.words),
             cell(utc(one.since)),
             cell(utc(one.until)),
         ]
@@ -104,7 +104,7 @@ def closed_table(closed: Sequence[ClosedRecord]) -> str:
     ]
     if left := len(closed[_MOST_CLOSED:]):
         rows.append([cell(f"and {left} more, at /api/v1/findings"), cell(""), cell(""), cell("")])
-    return table("closed", "Closed in the last day", ("Finding", "Part", "Opened", "Closed"), rows, "")
+    return table("closed", "Closed in the last day", ("Finding", "Part", "Opened", "Closed"), rows, "", stacks=True)
 
 
 def _finding(group: Sequence[Finding], time: float, documentation: str) -> str:

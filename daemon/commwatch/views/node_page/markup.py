@@ -37,6 +37,11 @@ def cell(value: str) -> str:
     return f"<td>{text(value) or ABSENT}</td>"
 
 
+def wrapped(value: str) -> str:
+    """A text that may take several lines."""
+    return f'<td class="text">{text(value) or ABSENT}</td>'
+
+
 def number(value: str) -> str:
     return f'<td class="n">{value}</td>'
 
@@ -91,7 +96,7 @@ def _labelled(cell: str, heading: str) -> str:
 
 
 def _row_head(first: str) -> str:
-    return f'<th scope="row">{first.removeprefix("<td>").removesuffix("</td>")}</th>'
+    return f'<th scope="row"{first.removeprefix("<td").removesuffix("</td>")}</th>'
 
 
 def percent(value: float | None, *, is_bound: bool = False) -> str:

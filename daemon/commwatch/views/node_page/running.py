@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from commwatch.probes.results.record import LatencyCourse
 from commwatch.probes.results.records import ProbeStatus
-from commwatch.views.node_page.markup import ABSENT, cell, duration, judged, number, table, text
+from commwatch.views.node_page.markup import ABSENT, cell, duration, judged, number, table, text, wrapped
 from commwatch.views.node_page.records import CollectorStatus
 
 _SPARK_WIDTH, _SPARK_HEIGHT = 120.0, 26.0
@@ -33,8 +33,8 @@ def probe_table(probes: Sequence[ProbeStatus]) -> str:
 
 def _latencies(course: LatencyCourse | None) -> tuple[str, str]:
     if course is None:
-        return f"<td>{ABSENT}</td>", f'<td class="text">{ABSENT}</td>'
-    return f"<td>{sparkline(course)}</td>", f'<td class="text">{text(course.usual_words) or ABSENT}</td>'
+        return f"<td>{ABSENT}</td>", wrapped("")
+    return f"<td>{sparkline(course)}</td>", wrapped(course.usual_words)
 
 
 def _next(probe: ProbeStatus) -> str:

@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 from commwatch.node.xids import meanings
 from commwatch.units import utc
 from commwatch.views.node_page.marks import Marks, port_mark, worst_mark
-from commwatch.views.node_page.markup import ABSENT, cell, judged, level_of, number, percent, table, text
+from commwatch.views.node_page.markup import ABSENT, cell, judged, level_of, number, percent, table, wrapped
 from commwatch.views.node_page.records import Mark
 from commwatch_exporters.node.model import Gpu, Node, NvSwitch
 from commwatch_exporters.node.parts import KeyedColumn
@@ -25,9 +25,9 @@ def events_table(node: Node) -> str:
     found = list(driver_events(node))
     if not found:
         return ""
-    rows = [[cell(part), f'<td class="text">{text(words)}</td>'] for part, words in found[:_MOST_EVENTS]]
+    rows = [[cell(part), wrapped(words)] for part, words in found[:_MOST_EVENTS]]
     if len(found) > _MOST_EVENTS:
-        rows.append([cell("others"), f'<td class="text">and {len(found) - _MOST_EVENTS} more, among the metrics</td>'])
+        rows.append([cell("others"), wrapped(f"and {len(found) - _MOST_EVENTS} more, among the metrics")])
     return table("events", "Driver events", ("Part", "Xids and SXids"), rows, "")
 
 
@@ -49,7 +49,7 @@ def gpu_table(node: Node) -> str:
             percent(gpu.pcie_transmit_utilization_ratio),
             percent(gpu.pcie_receive_utilization_ratio),
             cell(gpu.address),
-            cell(gpu.name),
+            wrapped(gpu.name),
         ]
         for gpu in node.gpus
     ]
