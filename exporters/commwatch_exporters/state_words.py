@@ -78,7 +78,7 @@ DRIVER_FAULTS: Final[Mapping[str, tuple[str, str]]] = {
         "--sb-state), or nouveau has taken the GPUs (lsmod)"),
     "no_permission": (
         "it refuses commwatch (NVML: NO_PERMISSION)",
-        "run ls -l /dev/nvidia* and compare the rights with the user, groups and sandbox of commwatch's unit or container"),
+        "run ls -l /dev/nvidia* and compare the rights with user, groups and sandbox of commwatch's unit or container"),
     "no_gpu": (
         "it lists no GPU, although GPUs are on the PCI bus",
         "drain the node; once it is free, reboot it; on repetition the driver may be too old or a firmware may not "
