@@ -254,9 +254,9 @@ PAIRS = RuleSet(
             meaning="Most pairs are far below their expected rate, and no GPU is part of them all: what they share "
             "is slow (virtualisation, IOMMU, ACS, a switch or its uplink, the link between CPUs), several GPUs are, or "
             "the model does not fit this machine.",
-            next_step="Run nvidia-smi topo -p2p r: each pair should be OK; then check virtualisation, IOMMU, ACS and "
-            "switches of the host, and an equal node; commwatch heatmap shows which pairs. Replace no card before. "
-            "commwatch estimate shows the effect on a job.",
+            next_step="Run nvidia-smi topo -p2p r, then check IOMMU, ACS, virtualisation and the switches, and an "
+            "equal node; commwatch heatmap shows which pairs. Replace no card before. commwatch estimate shows the "
+            "effect on a job.",
             opens_after=_MATRIX_OPENS_AFTER,
         ),
         FindingCode(
@@ -267,8 +267,8 @@ PAIRS = RuleSet(
             quantities=("bandwidth", "pairs"),
             meaning="The pair shares a PCIe switch but is slower than pairs across the CPU. Jobs over both GPUs run "
             "slower.",
-            next_step="Run sudo lspci -vv: ReqRedir+ at a switch port means that ACS sends their traffic over the CPU; "
-            "then check IOMMU, and lanes of the switch's uplink; until then train on GPUs of different switches.",
+            next_step="Run sudo lspci -vv (ReqRedir+: ACS sends their traffic over the CPU), then check IOMMU, and "
+            "lanes of the switch's uplink; until then train on GPUs of different switches.",
             alert="CommwatchPairNearerSlower",
             opens_after=_MATRIX_OPENS_AFTER,
         ),
