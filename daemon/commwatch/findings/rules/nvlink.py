@@ -204,7 +204,7 @@ NVLINK = RuleSet(
             title="Chip-to-chip link is down",
             severity="warning",
             role="fault",
-            meaning="A link between GPU and CPU is down. Copies between them are slow or fail.",
+            meaning="A link between GPU and CPU is down. Jobs that copy between them run slower or fail.",
             next_step="Drain the node; once it is free, power cycle it. Again: call the vendor.",
             alert="CommwatchC2cDown",
         ),
