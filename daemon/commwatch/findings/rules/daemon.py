@@ -236,7 +236,7 @@ DAEMON = RuleSet(
             severity="warning",
             role="state",
             meaning="Part of the node has not been read for minutes. Faults there are not seen.",
-            next_step="Run runuser -u commwatch -- commwatch check-config --runtime < /dev/kmsg: it says what "
+            next_step="Run as root: runuser -u commwatch -- commwatch check-config --runtime < /dev/kmsg: it says what "
             "cannot be read and why.",
             alert="CommwatchCollectorFailing",
             opens_after=_STARTING_FOR,
