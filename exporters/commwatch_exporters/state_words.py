@@ -75,15 +75,15 @@ COUNTER_ANOMALIES: Final[Mapping[int, str]] = {2: "blank", 3: "stale", 4: "satur
 DRIVER_FAULTS: Final[Mapping[str, tuple[str, str]]] = {
     "library_mismatch": (
         "its library and its kernel module are of different versions (NVML: LIB_RM_VERSION_MISMATCH)",
-        "the driver was upgraded under a running kernel module: drain the node; once it is free, reboot it or reload "
-        "the modules"),
+        "drain the node; once it is free, reboot it or reload the modules: the driver was upgraded under a running "
+        "module"),
     "no_driver": (
         "no kernel module of it answers (NVML: DRIVER_NOT_LOADED, UNINITIALIZED or LIBRARY_NOT_FOUND)",
         "run modprobe nvidia; if it fails, the kernel has no module (dkms status), Secure Boot refused it (mokutil "
         "--sb-state), or nouveau has taken the GPUs (lsmod)"),
     "no_permission": (
         "it refuses commwatch (NVML: NO_PERMISSION)",
-        "compare the rights of /dev/nvidia* with the user, groups and sandbox of commwatch's unit or container"),
+        "run ls -l /dev/nvidia* and compare the rights with user, groups and sandbox of commwatch's unit or container"),
     "no_gpu": (
         "it lists no GPU, although GPUs are on the PCI bus",
         "drain the node; once it is free, reboot it; on repetition the driver may be too old or a firmware may not "

@@ -182,7 +182,7 @@ def test_pairs_are_said_in_numbers_and_words() -> None:
 
     assert even.measured.startswith("median 359 GB/s, slowest 357 GB/s (GPU")
     assert gpu.detail.startswith("GPU3 is slow to and from every other GPU")
-    assert gpu.next_step.startswith("commwatch heatmap says what to check")
+    assert gpu.next_step.startswith("Run commwatch heatmap: it says what to check")
     assert pair.measured.startswith("median 12.6 GB/s, slowest 5.0")
     assert "A pair of GPUs is slow; GPUs under one PCIe switch are slower than distant ones" in pair.detail
     for named in (pair, of_pairs(narrow_nvlink())[PAIRS]):

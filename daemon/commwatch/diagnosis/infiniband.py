@@ -104,7 +104,8 @@ def _subnet_manager(known: Known, port: RdmaPort) -> Check:
         return _check(what, "not measured", where, detail="the link is not up")
     check = _check(
         what, "notice", where, port.sm_lid, "not 0x0", "sysfs sm_lid",
-        "the link is up, and no subnet manager set it up", "See whether a subnet manager runs in this fabric: sminfo.",
+        "the link is up, and no subnet manager set it up",
+        "Run sminfo: if no subnet manager answers, start it; if one does, see whether it knows the port.",
     )  # fmt: skip
     return _judged(known, port, check, "subnet_manager")
 

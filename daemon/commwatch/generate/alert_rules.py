@@ -131,8 +131,8 @@ _RESET_SWITCHES = (
     "call the vendor."
 )
 _RESET_SWITCHES_LATER = (
-    "if it happens again, drain the node; once it is free, run commwatch pause and reset all GPUs and NVSwitches "
-    "together."
+    "leave the node in service; if it happens again, drain the node; once it is free, run commwatch pause and reset "
+    "all GPUs and NVSwitches together."
 )
 
 _FLAPS = (

@@ -70,8 +70,8 @@ ADAPTERS = RuleSet(
             role="fault",
             meaning="The driver reports an error of the firmware, too much heat, a fault of the cable module, or a "
             "hung queue. Jobs that use its ports may stall.",
-            next_step="Read the reason in the kernel log (journalctl -k -g ADDRESS); check cooling, cable module "
-            "(ethtool -m) and firmware of the adapter.",
+            next_step="Run journalctl -k -g ADDRESS: it names the reason; then check cooling, cable module (ethtool "
+            "-m) and firmware of the adapter.",
             alert="CommwatchAdapterTroubled",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -83,7 +83,7 @@ ADAPTERS = RuleSet(
             role="state",
             meaning="The driver reports little power at the slot, a PCIe link below what the adapter can, or a reset. "
             "Many healthy nodes log this at each boot.",
-            next_step="Compare with the other nodes of this kind.",
+            next_step="None now. Compare with the other nodes of this kind.",
             alert="CommwatchAdapterNoted",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -95,8 +95,8 @@ ADAPTERS = RuleSet(
             role="fault",
             meaning="The adapter is on the PCI bus without a kernel driver, while a like one of the node has it. No "
             "job can use its ports.",
-            next_step="See why the driver did not start (journalctl -k -g ADDRESS); drain the node; once it is free, "
-            "power cycle it; on repetition update the firmware, then swap the adapter. On purpose: set its "
+            next_step="Drain the node; run journalctl -k -g ADDRESS: it says why the driver did not start; once it is "
+            "free, power cycle it; on repetition update the firmware, then swap the adapter. On purpose: set its "
             "driver_override.",
             alert="CommwatchAdapterWithoutDriver",
             opens_after=_UNBOUND_FOR,

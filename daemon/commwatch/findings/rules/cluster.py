@@ -113,8 +113,8 @@ CLUSTER = RuleSet(
             role="symptom",
             meaning="Two runs between nodes in a row measured this rail below the same rail of equal nodes, with each"
             " partner. All nodes of a job wait for it.",
-            next_step=f"Look at the causes listed, at cable, module and switch port of the rail; {_RUN} again shows "
-            "whether it is cured.",
+            next_step="Drain the node. Check the causes listed; once it is free, clean or swap cable and module; "
+            f"{_RUN} again shows whether it is cured.",
             alert="CommwatchRailSlowBetweenNodes",
             opens_after=0.0,
         ),
@@ -125,8 +125,8 @@ CLUSTER = RuleSet(
             role="symptom",
             meaning="Two runs between nodes in a row measured most rails of this node below those of equal nodes. All"
             " nodes of a job wait for it.",
-            next_step="Keep jobs over several nodes off it. Compare settings, firmware, PCIe links and clocks with an "
-            "equal node: all rails share the cause.",
+            next_step="Drain the node. Check the causes listed; without one, compare settings, firmware, PCIe links "
+            "and clocks with an equal node: all rails share the cause.",
             alert="CommwatchNodeSlowBetweenNodes",
             opens_after=0.0,
         ),
@@ -137,8 +137,8 @@ CLUSTER = RuleSet(
             role="fault",
             meaning="In two runs between nodes in a row most nodes of this leaf were slow, or failed, among themselves "
             "or to other leaves. Jobs over several nodes may be slower. The network is the likely cause.",
-            next_step="Check the switch and its uplinks before the nodes below it: ports down, errors, load of other "
-            "jobs. Keep large jobs within other leaves.",
+            next_step="Log in to the switch and look for ports and uplinks that are down, have errors, or carry other "
+            "jobs. Leave the nodes below it in service; keep large jobs within other leaves.",
             alert="CommwatchLeafSlow",
             opens_after=0.0,
         ),
@@ -149,7 +149,8 @@ CLUSTER = RuleSet(
             role="fault",
             meaning="As cluster_leaf_slow, below 60 % of what is usual, or nothing at all. Jobs over several nodes may "
             "be much slower or fail. The network is the likely cause.",
-            next_step="Keep jobs over several nodes off this leaf. Check switch and uplinks: ports down, errors.",
+            next_step="Log in to the switch and look for ports and uplinks that are down or have errors. Until they "
+            "are mended, start no job over several nodes below it.",
             alert="CommwatchLeafFailing",
             opens_after=0.0,
         ),
@@ -160,8 +161,8 @@ CLUSTER = RuleSet(
             role="symptom",
             meaning="In two runs between nodes in a row all measurements of this node or rail failed, while its "
             "partners reached others. Jobs with this node do not start, or hang.",
-            next_step="Run commwatch cluster check with another node: it names port, direction and the command that "
-            "cures it.",
+            next_step="Drain the node. Run commwatch cluster check on it and on another one: it names port, direction "
+            "and the command that cures it.",
             alert="CommwatchPeersUnreachable",
             opens_after=0.0,
         ),
@@ -170,9 +171,10 @@ CLUSTER = RuleSet(
             title="Connections between this node and others fail",
             severity="warning",
             role="fault",
-            meaning="Two runs of commwatch cluster check in a row blame this node: refused, filtered, no_route or mtu.",
-            next_step="Run commwatch cluster check with another node: it names port, direction and the command that "
-            "cures it.",
+            meaning="Two runs of commwatch cluster check in a row blame this node: refused, filtered, no_route or mtu. "
+            "Jobs with this node do not start, or hang.",
+            next_step="Drain the node. Run commwatch cluster check on it and on another one: it names port, direction "
+            "and the command that cures it.",
             alert="CommwatchPeersUnreachable",
             opens_after=0.0,
         ),
@@ -204,7 +206,7 @@ CLUSTER = RuleSet(
             role="state",
             meaning="The last run between nodes that measured this free node is a week old. Its rails' values are "
             "absent.",
-            next_step="Check that the job or timer that starts commwatch cluster probe still runs.",
+            next_step="See in systemctl list-timers or squeue whether what starts commwatch cluster probe still runs.",
             alert="CommwatchClusterProbeStale",
             opens_after=3600.0,
         ),

@@ -246,8 +246,8 @@ DAEMON = RuleSet(
             severity="warning",
             role="state",
             meaning="Part of the node has not been read for minutes. Faults there are not seen.",
-            next_step="commwatch check-config --runtime on the node, run as the daemon's user, says what cannot be "
-            "read and why.",
+            next_step="Run as root: runuser -u commwatch -- commwatch check-config --runtime < /dev/kmsg: it says what "
+            "cannot be read and why.",
             alert="CommwatchCollectorFailing",
             opens_after=_STARTING_FOR,
         ),
@@ -258,8 +258,9 @@ DAEMON = RuleSet(
             role="fault",
             meaning="Nothing has been read of these parts for more than 30 s. Whether they, and the jobs that use "
             "them, work is not known.",
-            next_step="Run what reads these parts: lspci -vv as root, cat /sys/class/infiniband/*/ports/*/state, or ip "
-            "-s link. If it hangs, drain the node; once it is free, reboot it; else restart commwatch.",
+            next_step="Run what reads these parts: sudo timeout 20 lspci -vv, timeout 20 cat "
+            "/sys/class/infiniband/*/ports/*/state, or timeout 20 ip -s link. If it takes 20 s or more, drain the "
+            "node; once it is free, reboot it; else restart commwatch.",
             alert="CommwatchSourceUnread",
             opens_after=_SOURCE_UNREAD_FOR,
         ),
@@ -269,10 +270,11 @@ DAEMON = RuleSet(
             severity="warning",
             role="state",
             meaning="For 5 min calls or files of this device have failed while others are read, or an "
-            "NVLink, PCIe link or RDMA port that was up has no state. Its faults are not seen.",
-            next_step="If it is a GPU and nvidia-smi -q -i ADDRESS hangs or shows an error, drain the node; once it is "
-            "free, run commwatch pause and reset the GPU. Else journalctl -u commwatch names what failed; restart "
-            "commwatch.",
+            "NVLink, PCIe link or RDMA port that was up has no state. Its faults are not seen; whether jobs on it "
+            "suffer is not known.",
+            next_step="Run journalctl -u commwatch -g 'cannot be read': it says why. If nvidia-smi -q -i ADDRESS of a "
+            "GPU hangs or shows an error, drain the node; once it is free, run commwatch pause and reset the GPU. Else "
+            "restart commwatch.",
             alert="CommwatchDeviceUnread",
             opens_after=_UNREAD_FOR,
         ),
@@ -281,9 +283,9 @@ DAEMON = RuleSet(
             title="Collector data is old without a failure",
             severity="warning",
             role="state",
-            meaning="A collector has not run for several of its intervals. Its values are old.",
-            next_step="Compare the node's clock with Prometheus', and see whether the host is short of CPU; else "
-            "restart commwatch.",
+            meaning="A collector has not run for several of its intervals. Its values are old; jobs go on.",
+            next_step="Run date -u on the node and on the host of Prometheus, and set the wrong clock; if they agree "
+            "and the node has free CPUs (top), restart commwatch.",
             alert="CommwatchDataStale",
             opens_after=_STARTING_FOR,
         ),
@@ -293,7 +295,7 @@ DAEMON = RuleSet(
             severity="warning",
             role="state",
             meaning="A call to a driver has not returned, or one to a file server (worker jobs). Faults of the device "
-            "are not seen; others are read.",
+            "are not seen, and jobs that use it may hang (journalctl -u commwatch -g 'left alone' names it).",
             next_step="Drain the node; kill no process in state D (see ps): it ends when the driver returns. If the "
             "call does not return, power cycle the node once it is free.",
             alert="CommwatchWorkerStuck",
@@ -303,9 +305,9 @@ DAEMON = RuleSet(
             title="Daemon process restarts repeatedly",
             severity="warning",
             role="state",
-            meaning="It crashed or hung several times within an hour and was replaced. Readings have gaps.",
-            next_step="journalctl -u commwatch -g worker names the reason. After a driver upgrade restart commwatch; "
-            "else report it with commwatch diagnose --bundle FILE.",
+            meaning="It crashed or hung several times within an hour and was replaced. Readings have gaps; jobs go on.",
+            next_step="Run journalctl -u commwatch -g worker: it names the reason. After a driver upgrade restart "
+            "commwatch; else report it with commwatch diagnose --bundle FILE.",
             alert="CommwatchWorkerRestarting",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -315,8 +317,8 @@ DAEMON = RuleSet(
             title="The configuration on disk is not in force",
             severity="warning",
             role="state",
-            meaning="It was rejected; the daemon keeps the previous one. A restart would fail.",
-            next_step="Run commwatch check-config.",
+            meaning="It was rejected; the daemon keeps the previous one. A restart would fail. Jobs go on.",
+            next_step="Run commwatch check-config: it says what is wrong.",
             alert="CommwatchConfigReloadFailing",
         ),
         FindingCode(
@@ -325,7 +327,8 @@ DAEMON = RuleSet(
             severity="info",
             role="state",
             meaning="The wall clock stepped by more than two seconds. Times before or after that may be wrong.",
-            next_step="Find out why the time service steps the clock instead of slewing it.",
+            next_step="Run timedatectl and chronyc tracking: they show why the time service steps the clock instead of "
+            "slewing it.",
             alert="CommwatchClockStepped",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -345,8 +348,8 @@ DAEMON = RuleSet(
             title="A rule of commwatch fails",
             severity="warning",
             role="state",
-            meaning="A rule that detects faults failed. Its faults are unknown.",
-            next_step="Report it with commwatch diagnose --bundle FILE: it is a defect of commwatch.",
+            meaning="A rule that detects faults failed. Its faults are unknown; jobs go on.",
+            next_step="Run commwatch diagnose --bundle FILE and report it with FILE: it is a defect of commwatch.",
             alert="CommwatchRuleFailing",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,

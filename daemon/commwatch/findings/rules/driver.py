@@ -19,18 +19,18 @@ class _Code(NamedTuple):
     meaning: str
 
 
-_NOTHING_RUNS = "No program can use a GPU of this node."
+_NOTHING_RUNS = "No job can use a GPU of this node."
 
 CODES: Mapping[str, _Code] = {
     "library_mismatch": _Code("driver_mismatch", "The driver's library and kernel module differ",
-                              f"{_NOTHING_RUNS} Running jobs continue."),
+                              "No new job can use a GPU of this node; running jobs go on."),
     "no_driver": _Code("driver_not_loaded", "The NVIDIA driver is not loaded", _NOTHING_RUNS),
     "no_permission": _Code("driver_refused", "The NVIDIA driver refuses commwatch",
-                           "No GPU of this node is watched. Jobs may still run."),
+                           "No GPU of this node is watched. Jobs may go on."),
     "no_gpu": _Code("driver_without_gpus", "The NVIDIA driver lists no GPU", _NOTHING_RUNS),
     "unreadable": _Code("driver_failing", "The NVIDIA driver cannot be opened", _NOTHING_RUNS),
     "calls_fail": _Code("driver_calls_failing", "Every call to the NVIDIA driver fails",
-                        "No GPU of this node is read. New programs fail; running jobs may continue."),
+                        "No GPU of this node is read. New jobs fail; running ones may go on."),
     "no_answer": _Code("driver_silent", "The NVIDIA driver does not answer",
                        "No GPU of this node is read. Jobs hang in their next call to the driver."),
 }  # fmt: skip

@@ -97,10 +97,10 @@ ETHERNET = RuleSet(
             title="Network interface has no link",
             severity="warning",
             role="fault",
-            meaning="An interface that had a link, or whose bond has another, has none. Traffic without another path "
-            "stops: multi-node jobs, storage, job starts.",
-            next_step="Check cable, module and switch port. Only if this was done on purpose, run commwatch inventory "
-            "accept.",
+            meaning="An interface that had a link, or whose bond has another, has none. Jobs that use it fail or hang, "
+            "unless it has another path.",
+            next_step="Drain the node; check cable, module and switch port. Only if this was done on purpose, run "
+            "commwatch inventory accept.",
             alert="CommwatchEthernetDown",
             opens_after=_DOWN_FOR,
         ),
@@ -143,7 +143,7 @@ ETHERNET = RuleSet(
             role="fault",
             meaning="The cable module was too hot, shorted, or did not answer. Jobs go on, but such links lose packets "
             "and fail.",
-            next_step="Too hot: read the module's temperature (ethtool -m) and check the fans. Else drain the node; "
+            next_step="Too hot: run ethtool -m for the module's temperature, and check the fans. Else drain the node; "
             "once it is free, reseat the module, then swap it.",
             alert="CommwatchEthernetModuleFault",
             opens_after=0.0,
@@ -155,9 +155,9 @@ ETHERNET = RuleSet(
             severity="warning",
             role="fault",
             meaning="The host was too slow to accept packets, so the adapter sent pause frames for too long. Other "
-            "nodes may wait for it; then packets drop.",
-            next_step="Check the adapter's PCIe link, and look for a process that hangs; if it goes on, drain the "
-            "node.",
+            "nodes, and jobs over them, may wait for it; then packets drop.",
+            next_step="Run commwatch topology and look for a narrow PCIe link of the adapter, then for a process that "
+            "hangs (state D in ps); if it goes on, drain the node.",
             alert="CommwatchEthernetPauseStorm",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,

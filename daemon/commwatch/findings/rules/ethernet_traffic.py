@@ -61,7 +61,8 @@ ETHERNET_TRAFFIC = RuleSet(
             quantities=("rdma_losses",),
             meaning="For minutes packets came faster than adapter or host took them. They are sent again, and jobs run "
             "slower.",
-            next_step="Check flow control on both ends, receive rings (ethtool -g), and the adapter's PCIe link.",
+            next_step="Run commwatch topology and look for a narrow PCIe link of the adapter; then compare flow "
+            "control (ethtool -a) with the switch port, and see the receive rings (ethtool -g).",
             alert="CommwatchEthernetDropping",
             opens_after=SUSTAINED_OPENS_AFTER,
             closes_after=COUNT_CLOSES_AFTER,
@@ -72,8 +73,8 @@ ETHERNET_TRAFFIC = RuleSet(
             severity="info",
             role="state",
             quantities=("rdma_congestion",),
-            meaning="The switch stops the interface too often: congestion, or a slow node.",
-            next_step="Find the congested node or uplink at the switches.",
+            meaning="The switch stops the interface too often: congestion or a slow node. Jobs that use it run slower.",
+            next_step="None on this node. Find the congested node or uplink at the switches.",
             alert="CommwatchEthernetPaused",
             opens_after=SUSTAINED_OPENS_AFTER,
             closes_after=COUNT_CLOSES_AFTER,
@@ -84,8 +85,9 @@ ETHERNET_TRAFFIC = RuleSet(
             severity="info",
             role="symptom",
             quantities=("rdma_congestion",),
-            meaning="The node stops the switch too often: it takes packets too slowly, and others wait.",
-            next_step="Check the adapter's PCIe link and host memory, and look for a process that hangs.",
+            meaning="The node stops the switch too often: it takes packets too slowly. Jobs that use it run slower.",
+            next_step="Run commwatch topology and look for a narrow PCIe link of the adapter, then for a process that "
+            "hangs (state D in ps).",
             alert="CommwatchEthernetPaused",
             opens_after=SUSTAINED_OPENS_AFTER,
             closes_after=COUNT_CLOSES_AFTER,

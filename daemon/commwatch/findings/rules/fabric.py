@@ -178,9 +178,9 @@ FABRIC = RuleSet(
             title="The fabric has limited capacity",
             severity="warning",
             role="fault",
-            meaning="Part of the fabric's bandwidth is missing for this GPU. Collectives slow down.",
-            next_step="commwatch inventory on the node shows whether NVLinks are down. Drain the node; once it is "
-            "free, run commwatch pause and reset all GPUs and NVSwitches together.",
+            meaning="Part of the fabric's bandwidth is missing for this GPU. Jobs that use NVLink here run slower.",
+            next_step="Drain the node; once it is free, run commwatch pause and reset all GPUs and NVSwitches "
+            "together.",
             alert="CommwatchFabricDegraded",
         ),
         FindingCode(
@@ -188,9 +188,9 @@ FABRIC = RuleSet(
             title="The fabric is being recovered",
             severity="warning",
             role="fault",
-            meaning="The fabric repairs a route or a timed-out access. Traffic of this GPU may stall.",
-            next_step="If it lasts another 10 min, drain the node; once it is free, run commwatch pause and reset all "
-            "GPUs and NVSwitches together.",
+            meaning="The fabric repairs a route or a timed-out access. Jobs that use NVLink here may stall.",
+            next_step="Leave the node in service. If it lasts another 10 min, drain the node; once it is free, run "
+            "commwatch pause and reset all GPUs and NVSwitches together.",
             alert="CommwatchFabricDegraded",
         ),
         FindingCode(
@@ -200,9 +200,9 @@ FABRIC = RuleSet(
             role="fault",
             quantities=("nvlinks", "nvlink_fabric"),
             meaning="Jobs do not start on this GPU (CUDA: system not ready), or do not reach it over NVLink.",
-            next_step="Drain the node; check that the fabric manager runs and has exactly the driver's version "
-            "(systemctl status nvidia-fabricmanager, for a virtual machine on the host); once the node is free, "
-            "restart it, or run commwatch pause and reset the GPUs.",
+            next_step="Drain the node; run systemctl status nvidia-fabricmanager (of a virtual machine: on its host): it "
+            "must run and have the driver's version. Once the node is free, restart it, or run commwatch pause and "
+            "reset the GPUs.",
             alert="CommwatchFabricNotJoined",
             opens_after=_JOIN_TAKES,
         ),
@@ -212,8 +212,9 @@ FABRIC = RuleSet(
             severity="warning",
             role="fault",
             meaning="The NVLink fabric is set up wrongly for this GPU. Jobs do not reach it over NVLink.",
-            next_step="Too few NVLinks: commwatch inventory lists the missing ones. Else drain the node; once it is "
-            "free, correct it in the fabric manager, or where partitions are assigned.",
+            next_step="Drain the node; once it is free, run commwatch pause and reset the GPU if nvidia-smi nvlink -s "
+            "shows inactive links, else correct this in the fabric manager's configuration, or in the software that "
+            "assigns partitions.",
             alert="CommwatchFabricMisconfigured",
         ),
         FindingCode(
@@ -232,7 +233,7 @@ FABRIC = RuleSet(
             title="Fabric service is down",
             severity="warning",
             role="fault",
-            meaning="Without nvlsm the fabric has no subnet manager.",
+            meaning="Without nvlsm the fabric has no subnet manager. Jobs that use NVLink here may end, or not start.",
             next_step="Drain the node; once it is free, restart it with systemctl. Again: its log says why it ended "
             "(journalctl -u SERVICE).",
             alert="CommwatchFabricServiceDown",
@@ -245,8 +246,8 @@ FABRIC = RuleSet(
             quantities=("nvlink_peers",),
             meaning="Links are active, but the driver refuses NVLink to other GPUs. Jobs run much slower: NCCL takes "
             "PCIe or host memory instead.",
-            next_step="Check that all GPUs have joined the fabric in one partition (nvidia-smi -q). Drain the node; "
-            "once it is free, restart the fabric manager, then run commwatch pause and reset all GPUs and NVSwitches "
+            next_step="Drain the node; once it is free, check that all GPUs have joined the fabric in one partition "
+            "(nvidia-smi -q), restart the fabric manager, then run commwatch pause and reset all GPUs and NVSwitches "
             "together.",
             alert="CommwatchNvlinkP2pRefused",
         ),

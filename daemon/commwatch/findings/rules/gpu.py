@@ -171,8 +171,8 @@ GPU = RuleSet(
             title="Driver requests a GPU recovery",
             severity="critical",
             role="fault",
-            meaning="After an error the driver requests a reset, a reboot or a drain. Until then the GPU or its peer "
-            "traffic fails.",
+            meaning="After an error the driver requests a reset, a reboot or a drain. Until then jobs on it, "
+            "or their peer-to-peer traffic, fail.",
             next_step="Drain the node; once it is free, run commwatch pause and do it. Check the preceding Xid.",
             alert="CommwatchGpuRecoveryNeeded",
             replaces=("gpu_recovery_other",),
@@ -184,9 +184,9 @@ GPU = RuleSet(
             role="fault",
             meaning="The driver requests the recovery of the IMEX domain, or an action whose number this "
             "version does not know (NVML field 230).",
-            next_step="IMEX domain: check nvidia-imex; drain the domain's nodes; once they are free, restart it on "
-            "all of them. Unknown number: nvidia-smi -q names the action; for a reset or reboot, drain the node; once "
-            "it is free, do it.",
+            next_step="IMEX domain: drain its nodes; run systemctl status nvidia-imex on them; once they are free, "
+            "restart it on all of them. Unknown number: run nvidia-smi -q, which names the action; for a reset or "
+            "reboot, drain the node; once it is free, do it.",
             alert="CommwatchGpuRecoveryOther",
         ),
         FindingCode(
@@ -196,8 +196,8 @@ GPU = RuleSet(
             role="fault",
             meaning="Heat, the board or a power brake reduces the clocks. Jobs run slower: every collective waits for "
             "this GPU.",
-            next_step="Compare temperature and power of the GPUs (nvidia-smi); check fans and power supplies. A power "
-            "brake comes from chassis or power supplies.",
+            next_step="Run nvidia-smi and compare temperature and power of the GPUs; then check fans and power "
+            "supplies. A power brake comes from chassis or power supplies (ipmitool sdr).",
             alert="CommwatchGpuSlowedDown",
         ),
     ),

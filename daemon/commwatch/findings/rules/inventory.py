@@ -114,8 +114,8 @@ INVENTORY = RuleSet(
             quantities=("rdma_port_count",),
             meaning="inventory.expected requires more RDMA or Ethernet ports than this boot has shown. No job can use "
             "what is missing.",
-            next_step="Find the missing port (rdma link, ip link, lspci), and check its adapter, cable and driver. "
-            "inventory.expected wrong: correct it.",
+            next_step="Run rdma link and ip link: a port that lacks there, or is down, is the missing one; then check "
+            "its adapter, cable and driver. inventory.expected wrong: correct it.",
             alert="CommwatchPortsNeverSeen",
         ),
         FindingCode(
@@ -138,9 +138,9 @@ INVENTORY = RuleSet(
             quantities=("nvlinks", "pcie_lanes", "pcie_generation"),
             meaning="GPUs on a board have fewer PCIe lanes or NVLinks, or a lower PCIe generation, than GPUs of their "
             "name have, and not by their slot. Host traffic or collectives slow in proportion.",
-            next_step="Drain the node; once it is free, power cycle it; if that does not help, check the firmware's "
-            "PCIe settings, in a virtual machine those of the host. Only if this was done on purpose, run commwatch "
-            "inventory accept.",
+            next_step="Drain the node; for NVLinks check that the fabric manager runs; once it is free, power cycle "
+            "it; if that does not help, check the firmware's PCIe settings, in a virtual machine those of the host. "
+            "Only if this was done on purpose, run commwatch inventory accept.",
             alert="CommwatchGpuBelowProduct",
         ),
     ),

@@ -253,7 +253,8 @@ KERNEL = RuleSet(
             role="fault",
             meaning="An NVLink 5 unit had an error, and its line in the kernel log calls it nonfatal or was not read. "
             "A link or GPU that has failed has a finding of its own.",
-            next_step="If it happens again, drain the node; once it is free, run commwatch pause and reset the GPU.",
+            next_step="Run journalctl -k -g Xid: it names the link. Leave the node in service; if it happens again on "
+            "this link, drain the node; once it is free, run commwatch pause and reset the GPU.",
             alert="CommwatchXidNonfatal",
             opens_after=_LINE_COMES_WITHIN,
             closes_after=COUNT_CLOSES_AFTER,
@@ -278,10 +279,11 @@ KERNEL = RuleSet(
             title="NVSwitch reports a warning",
             severity="warning",
             role="fault",
-            meaning="The switch ran hot, refused a packet, answered late, or had a nonfatal link error. A link may "
-            "stall.",
-            next_step="Too hot: check fans and air inlet. Packet refused: check the fabric manager's partitions. "
-            "Again: drain the node; once it is free, run commwatch pause and reset all GPUs and NVSwitches together.",
+            meaning="The switch ran hot, refused a packet, answered late, or had a nonfatal link error. Jobs that "
+            "use NVLink here may stall.",
+            next_step="Leave the node in service; if it happens again, drain the node; once it is free, run commwatch "
+            "pause and reset all GPUs and NVSwitches together. Too hot: check fans and air inlet. Packet refused: "
+            "check the fabric manager's partitions.",
             alert="CommwatchSxidWarning",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -292,8 +294,8 @@ KERNEL = RuleSet(
             title="Kernel log records were lost",
             severity="info",
             role="state",
-            meaning="The kernel overwrote unread records; Xids may be uncounted.",
-            next_step="Find what floods the log (dmesg), or enlarge the buffer (log_buf_len).",
+            meaning="The kernel overwrote unread records; Xids may be uncounted. Jobs go on.",
+            next_step="Run dmesg and look for what floods the log; without one, enlarge the buffer (log_buf_len).",
             alert="CommwatchKernelLogLost",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,

@@ -15,7 +15,7 @@ from commwatch_exporters.node.model import Interface, NvLink, RdmaPort
 from commwatch_exporters.state_words import RDMA_ACTIVE
 
 _WHAT = "times it went down in the last hour"
-_SWAP = "Ask whether the switch was restarted; if not, drain the node; once it is free, clean or swap cable and module."
+_SWAP = "Drain the node; once it is free, clean or swap cable and module, unless the switch was restarted."
 
 
 def nvlinks(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
@@ -96,9 +96,9 @@ def _flapped(name: str, title: str, *quantities: Quantity) -> FindingCode:
         title=title,
         severity="info",
         role="fault",
-        meaning="The link was down for a moment within the last hour, fewer than three times. Work on it waited or "
+        meaning="The link was down for a moment within the last hour, fewer than three times. Jobs on it waited or "
         "failed.",
-        next_step="None after a single time. Three times within an hour have an alert of their own.",
+        next_step="None now. Three times within an hour have an alert of their own.",
         alert="CommwatchLinkFlapped",
         quantities=quantities,
         opens_after=0.0,
@@ -129,7 +129,7 @@ LINK_FLAPS = RuleSet(
         _flapping(
             "ethernet_flapping",
             "Network interface is flapping",
-            "The link went down three times within an hour. Its connections stall or break each time.",
+            "The link went down three times within an hour. Jobs that use it stall or fail each time.",
             _SWAP,
             "CommwatchEthernetFlapping",
             "warning",

@@ -185,8 +185,8 @@ NVLINK = RuleSet(
             role="fault",
             meaning="The links of this GPU are set to a lower bandwidth to save power. Jobs that use NVLink here run "
             "slower.",
-            next_step="Ask who set it. If not intended, set full bandwidth while no job runs (nvidia-smi nvlink -h "
-            "names the option).",
+            next_step="Drain the node; once it is free, unless it was set on purpose, set it back (nvidia-smi nvlink "
+            "-h names the option).",
             alert="CommwatchNvlinkReduced",
         ),
         FindingCode(
@@ -196,8 +196,8 @@ NVLINK = RuleSet(
             role="symptom",
             meaning="For ten minutes a link has carried much less than others to the same peer. Uneven traffic can be "
             "the job itself; if it is the link, the job is slower.",
-            next_step="If the link has errors, or the next job shows it too, drain the node; once it is free, run "
-            "commwatch pause and reset the GPU. Again on the same link: call the vendor.",
+            next_step="Run nvidia-smi nvlink -e. If the link has errors, or the next job shows this too, drain the "
+            "node; once it is free, run commwatch pause and reset the GPU. Again on the same link: call the vendor.",
             alert="CommwatchNvlinkBelowSiblings",
             opens_after=_BELOW_FOR,
         ),
@@ -206,7 +206,7 @@ NVLINK = RuleSet(
             title="Chip-to-chip link is down",
             severity="warning",
             role="fault",
-            meaning="A link between GPU and CPU is down. Copies between them are slow or fail.",
+            meaning="A link between GPU and CPU is down. Jobs that copy between them run slower or fail.",
             next_step="Drain the node; once it is free, power cycle it. Again: call the vendor.",
             alert="CommwatchC2cDown",
         ),

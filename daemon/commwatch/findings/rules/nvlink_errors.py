@@ -93,9 +93,9 @@ NVLINK_ERRORS = RuleSet(
             title="NVLink retrains again and again",
             severity="warning",
             role="fault",
-            meaning="Each retraining stops collectives for a moment. The link may fail.",
-            next_step="Note link and far end (nvidia-smi nvlink -R). Drain the node; once it is free, run commwatch "
-            "pause and reset the GPU. Again on the same link: call the vendor.",
+            meaning="Jobs go on and wait at each retraining; the link may fail.",
+            next_step="Drain the node; note the far end of the link (nvidia-smi nvlink -R); once it is free, run "
+            "commwatch pause and reset the GPU. Again on the same link: call the vendor.",
             alert="CommwatchNvlinkRecovering",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -106,9 +106,9 @@ NVLINK_ERRORS = RuleSet(
             title="NVLink has retrained",
             severity="info",
             role="state",
-            meaning="The link lost its training and recovered within the last hour. Collectives waited for a moment; "
-            "once is no fault.",
-            next_step="No action. If it continues, it becomes a warning.",
+            meaning="The link lost its training and recovered within the last hour. Jobs waited for a moment and go "
+            "on; once is no fault.",
+            next_step="None now. If it happens more often, it becomes a warning.",
             alert="CommwatchNvlinkRecovered",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -118,9 +118,9 @@ NVLINK_ERRORS = RuleSet(
             title="NVLink sends packets again",
             severity="warning",
             role="fault",
-            meaning="Packets arrived damaged and were resent; a healthy link has no replays. It may start to retrain.",
-            next_step="If it happens again on the same link, drain the node; once it is free, run commwatch pause and "
-            "reset the GPU.",
+            meaning="Packets arrived damaged and were resent; a healthy link has no replays. Jobs go on.",
+            next_step="Leave the node in service. If it happens again on the same link, drain the node; once it is "
+            "free, run commwatch pause and reset the GPU.",
             alert="CommwatchNvlinkReplays",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -145,21 +145,21 @@ NVLINK_ERRORS = RuleSet(
             role="fault",
             meaning="The far side marked packets as bad before forwarding them: another GPU or a switch is at fault. "
             "Jobs may fail.",
-            next_step="Check other GPUs' links for errors, and NVSwitches for SXids. This link is healthy. No others, "
-            "and it goes on: call the vendor.",
+            next_step="Run commwatch diagnose: it lists other links and switches with errors, as this link is healthy "
+            "(nvidia-smi nvlink -R names its far end). If there are none and it goes on, call the vendor.",
             alert="CommwatchNvlinkRemoteErrors",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
         ),
         FindingCode(
             name="nvlink_bit_errors",
-            title="NVLink damages too many bits",
+            title="NVLink has too many bit errors",
             severity="warning",
             role="fault",
             meaning="The link has more bit errors than a healthy one. Jobs go on and lose bandwidth; the link may "
             "fail.",
-            next_step="Note link and far end (nvidia-smi nvlink -R). Drain the node; once it is free, run commwatch "
-            "pause and reset the GPU. Again on the same link: call the vendor.",
+            next_step="Drain the node; note the far end of the link (nvidia-smi nvlink -R); once it is free, run "
+            "commwatch pause and reset the GPU. Again on the same link: call the vendor.",
             alert="CommwatchNvlinkBitErrors",
             closes_after=COUNT_CLOSES_AFTER,
         ),

@@ -246,8 +246,8 @@ PAIRS = RuleSet(
             quantities=("bandwidth", "pairs"),
             meaning="The pair is below its path's expected or former rate. Jobs over both GPUs run at the speed of "
             "this pair. Two GPUs are one pair, which does not show whether a GPU, its link or the host is slow.",
-            next_step="Check the causes listed; commwatch heatmap says what to check. Until it is mended, keep jobs "
-            "that communicate much off the node.",
+            next_step="Run commwatch heatmap: it says what to check there; so do the causes listed. Until it is "
+            "mended, keep jobs that communicate much off the node.",
             alert="CommwatchPairSlow",
             opens_after=_MATRIX_OPENS_AFTER,
         ),
@@ -260,7 +260,7 @@ PAIRS = RuleSet(
             meaning="Most pairs are far below their expected rate, and no GPU is part of them all: what they share "
             "is slow (virtualisation, IOMMU, ACS, a switch or its uplink, the link between CPUs), several GPUs are, or "
             "the model does not fit this machine.",
-            next_step="Check peer access (nvidia-smi topo -p2p r), IOMMU, ACS, virtualisation and the switches, and an "
+            next_step="Run nvidia-smi topo -p2p r, then check IOMMU, ACS, virtualisation and the switches, and an "
             "equal node; commwatch heatmap shows which pairs. Replace no card before. commwatch estimate shows the "
             "effect on a job.",
             opens_after=_MATRIX_OPENS_AFTER,
@@ -273,8 +273,8 @@ PAIRS = RuleSet(
             quantities=("bandwidth", "pairs"),
             meaning="The pair shares a PCIe switch but is slower than pairs across the CPU. Jobs over both GPUs run "
             "slower.",
-            next_step="See whether ACS sends their traffic over the CPU (sudo lspci -vv: ReqRedir+), then check "
-            "IOMMU, and lanes of the switch's uplink; until then train on GPUs of different switches.",
+            next_step="Run sudo lspci -vv (ReqRedir+: ACS sends their traffic over the CPU), then check IOMMU, and "
+            "lanes of the switch's uplink; until then train on GPUs of different switches.",
             alert="CommwatchPairNearerSlower",
             opens_after=_MATRIX_OPENS_AFTER,
         ),
@@ -286,8 +286,8 @@ PAIRS = RuleSet(
             quantities=("bandwidth", "pairs"),
             meaning="The same pairs were slow in three measurements in a row, and this part explains them best. Jobs "
             "run at the speed of the slow pairs.",
-            next_step="commwatch heatmap says what to check; listed causes are faults seen there. Until it is mended, "
-            "keep jobs that communicate much off the node.",
+            next_step="Run commwatch heatmap: it says what to check there; so do the causes listed. Until it is "
+            "mended, keep jobs that communicate much off the node.",
             alert="CommwatchPartSuspect",
             opens_after=0.0,
         ),

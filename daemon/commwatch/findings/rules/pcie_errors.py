@@ -147,9 +147,9 @@ PCIE_ERRORS = RuleSet(
             title="Uncorrected PCIe error",
             severity="warning",
             role="fault",
-            meaning="A packet was lost and the link continued. Its transfer failed or was repeated.",
-            next_step="See which error it was (journalctl -k -g ADDRESS); a single UnsupReq can come from software. "
-            f"Any other: {POWER_CYCLE}",
+            meaning="A packet was lost and the link is still up. A job whose transfer was lost may fail.",
+            next_step="Run journalctl -k -g ADDRESS: it names the error. After any but a single UnsupReq, which "
+            f"software can cause: {POWER_CYCLE}",
             alert="CommwatchPcieNonfatal",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,

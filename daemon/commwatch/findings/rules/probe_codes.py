@@ -70,7 +70,7 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         quantities=("bandwidth",),
         meaning="Bandwidth below 85 %, or latency above 2.5 times, of what is estimated from the topology. The "
         "estimate may be wrong for this machine; else jobs run slower.",
-        next_step="Compare with an equal node. The same there: set expected_bandwidth or latency_limit to it.",
+        next_step="None now. Compare with an equal node; the same there: set expected_bandwidth or latency_limit.",
         alert="CommwatchProbeBelowModel",
         opens_after=0.0,
     ),
@@ -79,9 +79,9 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         title="The probe fails again and again",
         severity="warning",
         role="symptom",
-        meaning="All attempts since the last good result failed. Jobs are likely to fail too.",
-        next_step="Once the node is free, run commwatch probe, which refuses to run beside a job: it names rank, phase "
-        "and reason.",
+        meaning="All attempts since the last good result failed. Jobs may fail too.",
+        next_step="Run journalctl -u commwatch -g 'probe failed': it names rank, GPU, phase and reason. If jobs fail "
+        "too, drain the node; once it is free, run commwatch probe.",
         alert="CommwatchProbeFailing",
         opens_after=0.0,
     ),
@@ -90,9 +90,9 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         title="The probe fails more often than it did",
         severity="warning",
         role="symptom",
-        meaning="More cycles fail than before. Communication on this node has become unreliable.",
-        next_step="Once the node is free, run commwatch probe, which refuses to run beside a job: it names rank, phase "
-        "and reason. Drain the node if jobs fail too.",
+        meaning="More cycles fail than before. Jobs may fail too.",
+        next_step="Run journalctl -u commwatch -g 'probe failed': it names rank, GPU, phase and reason. If jobs fail "
+        "too, drain the node; once it is free, run commwatch probe.",
         alert="CommwatchProbeErrorRateRise",
         opens_after=0.0,
         closes_after=_RATE_CLOSES_AFTER,
@@ -115,9 +115,9 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         severity="info",
         role="symptom",
         quantities=("course",),
-        meaning="The last results take longer than those before, under equal conditions. Noise passes.",
-        next_step="Find what changed then: driver, power limit, topology, CPU load. If it stays, check the causes "
-        "listed.",
+        meaning="The last results take longer than those before, under equal conditions. Jobs may run slower.",
+        next_step="Check the causes listed; without one, see what changed on the node then: driver, power limit, other "
+        "load.",
         alert="CommwatchProbeStep",
     ),
     FindingCode(
@@ -127,7 +127,8 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         role="symptom",
         meaning="The last results spread at least twice as much as those before, under equal conditions. Jobs wait "
         "for the slow ones.",
-        next_step="Find what comes and goes: CPU load, clocks, a retraining link.",
+        next_step="Check the causes listed; without one, see what comes and goes on the node since then: other load, "
+        "clocks, links that retrain.",
         alert="CommwatchProbeSwing",
     ),
     FindingCode(
@@ -136,8 +137,10 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         severity="info",
         role="symptom",
         quantities=("course",),
-        meaning="The latest good results take longer than this node's first, under equal conditions.",
-        next_step="Compare today's dashboards with the first days: link errors, retraining, temperatures, clocks.",
+        meaning="The latest good results take longer than this node's first, under equal conditions. Jobs may run "
+        "slower than in the first days.",
+        next_step="Check the causes listed; without one, compare today's dashboard with that of the first days: links "
+        "that retrain, temperatures, clocks.",
         alert="CommwatchProbeDrift",
     ),
     FindingCode(

@@ -30,7 +30,7 @@ _DOWN_FOR = 60.0
 """Seconds: a switch that is restarted, or a link that trains, is back before."""
 
 _LOOK_FOR_SUBNET_MANAGER = (
-    "See whether a subnet manager runs (sminfo); if so, drain the node and see whether it knows the port."
+    "Run sminfo: if no subnet manager answers, start it; if one does, drain the node and see whether it knows the port."
 )
 
 
@@ -143,8 +143,8 @@ RDMA_PORTS = RuleSet(
             quantities=("rdma_port_state", "rdma_port_count", "subnet_manager"),
             meaning="The link of an InfiniBand port is up, and the port has been initialising or armed for 2 min. No "
             "job can use it.",
-            next_step="See whether a subnet manager runs in this fabric (sminfo), and whether it knows the port. Not "
-            "used by jobs: sources.rdma.exclude.",
+            next_step="Run sminfo: if no subnet manager answers, start it; if one does, see whether it knows the port. "
+            "Not used by jobs: sources.rdma.exclude.",
             alert="CommwatchRdmaPortNotSetUp",
             opens_after=_NOT_SET_UP_FOR,
         ),
@@ -165,7 +165,7 @@ RDMA_PORTS = RuleSet(
             role="fault",
             quantities=("rdma_port_state", "rdma_port_count"),
             meaning="An active port is gone: adapter off the bus, driver unloaded, or moved to a container or virtual"
-            " machine.",
+            " machine. No job on the host can use it.",
             next_step="Drain the node; once it is free, reload the adapter's driver if lspci shows the adapter, else "
             "power cycle the node. Only if this was done on purpose, run commwatch inventory accept.",
             alert="CommwatchRdmaPortMissing",

@@ -70,10 +70,10 @@ RDMA_ERRORS = RuleSet(
             severity="warning",
             role="fault",
             quantities=("rdma_errors",),
-            meaning="A partition or rate rule drops packets: the port is not in their partition, whose connections "
-            "fail.",
-            next_step="Compare the port's partition keys (/sys/class/infiniband/DEVICE/ports/PORT/pkeys) with those of "
-            "the other nodes, and ask the subnet manager.",
+            meaning="A partition or rate rule drops packets: the port is not in their partition. Jobs that "
+            "need its connections fail.",
+            next_step="Run cat /sys/class/infiniband/DEVICE/ports/PORT/pkeys/* here and on an equal node; if these "
+            "partition keys differ, correct them in the subnet manager.",
             alert="CommwatchRdmaPacketsRefused",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -85,7 +85,8 @@ RDMA_ERRORS = RuleSet(
             role="state",
             quantities=("rdma_errors",),
             meaning="An error counter is at its maximum. Further errors are not seen; jobs go on.",
-            next_step="Clear the port's counters (InfiniBand: perfquery -R -C DEVICE -P PORT) and see which rise.",
+            next_step="Run perfquery -R -C DEVICE -P PORT (InfiniBand), which clears the counters of the port, and see "
+            "which of them rise again.",
             alert="CommwatchRdmaCounterSaturated",
         ),
         FindingCode(

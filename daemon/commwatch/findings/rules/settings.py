@@ -40,7 +40,7 @@ SETTINGS = RuleSet(
             quantities=("settings",),
             meaning="GPU processes run with a setting that disables a path between GPUs, an adapter or the choice of "
             "algorithm.",
-            next_step="Have the job's owner remove it; commwatch diagnose explains it and never shows its value.",
+            next_step="Tell the job's owner to take it out; commwatch diagnose explains it and never shows its value.",
             alert="CommwatchNcclSettingHarmful",
             opens_after=_OPENS_AFTER,
         ),
