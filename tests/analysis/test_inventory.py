@@ -388,10 +388,10 @@ def test_a_gpu_that_goes_before_its_links_were_read_takes_them_with_it(
     """It is missing by its name; without the number of GPUs nobody knows how many of the links are its."""
     unread = replace(gpu(3), links_up=None, pcie_lanes=None, pcie_generation=None)
     subject = inventory(configured=asked)
-    watch(subject, node(*FOUR.gpus[:3], unread), 0, 600)
+    watch(subject, node(gpu(0), gpu(1), gpu(2), unread), 0, 600)
     subject = inventory(restarted(subject).state, asked)
 
-    subject.observe(node(*FOUR.gpus[:3]), 700)
+    subject.observe(node(gpu(0), gpu(1), gpu(2)), 700)
 
     assert subject.never_seen(0) == never_seen
 

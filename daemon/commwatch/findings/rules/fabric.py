@@ -200,8 +200,8 @@ FABRIC = RuleSet(
             role="fault",
             quantities=("nvlinks", "nvlink_fabric"),
             meaning="Jobs do not start on this GPU (CUDA: system not ready), or do not reach it over NVLink.",
-            next_step="Drain the node; run systemctl status nvidia-fabricmanager (of a virtual machine: on its host): it "
-            "must run and have the driver's version. Once the node is free, restart it, or run commwatch pause and "
+            next_step="Drain the node; run systemctl status nvidia-fabricmanager (of a virtual machine: on its host): "
+            "it must run and have the driver's version. Once the node is free, restart it, or run commwatch pause and "
             "reset the GPUs.",
             alert="CommwatchFabricNotJoined",
             opens_after=_JOIN_TAKES,
