@@ -45,7 +45,9 @@ _NAMED = tuple(
 )
 """The other end of a connection, or the place where a process ended, as named in a text."""
 _HERE = frozenset({"localhost", "0.0.0.0", "127.0.0.1", "::1"})  # noqa: S104 - not bound to
-_WORK = re.compile(r"(?:\[PG ID (\d{1,6}) .{0,80}?)?WorkNCCL\(SeqNum=(\d{1,12}), OpType=(\w{1,40})")
+_WORK = re.compile(
+    r"(?:\[PG ID \d{1,6} PG GUID ([^\s(\]]{1,64}).{0,160}?)?WorkNCCL\(SeqNum=(\d{1,12}), OpType=(\w{1,40})"
+)
 _HCA = re.compile(r"\bhca (\w{1,32})(?!\S)", re.ASCII)
 """Of completions with an error: the RDMA device of the writer."""
 _WAITED = re.compile(r"ran for (\d{1,12}) milliseconds|wait timeout after (\d{1,12}) ?ms")
@@ -69,7 +71,8 @@ class LogEvent:
     named: str = ""
     """Host or address of the other end, or of the process that ended, where the text names it."""
     work: tuple[str, str, str] | None = None
-    """Of a call that gave up: process group (empty where none is named), its number in it, and what was called."""
+    """Of a call that gave up: process group (empty where none is named), its number in it, and what was called. The
+    group is that of the job (``PG GUID``): each process numbers its own anew (``PG ID``)."""
 
 
 _OWN = re.compile(r"""logger\\?": \\?"commwatch\.|\[commwatch\.""")
