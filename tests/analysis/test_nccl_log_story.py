@@ -207,6 +207,24 @@ def test_each_process_group_counts_its_own_calls() -> None:
     assert causes("".join(lines)) == ["timeout"]
 
 
+@in_one_pass(
+    "group, ranks",
+    [
+        ("[PG ID 2 PG GUID 9(tp) ", ("4", "6", "7")), ("[PG ID 2 PG GUID 9 ", ("4", "6", "7")),
+        ("[PG 3 ", ("4", "6", "7")), ("[PG ID 0 PG GUID 0(default_pg) ", ("0", "2", "3", "4", "6", "7")),
+        ("[PG 0 ", ("0", "2", "3", "4", "6", "7")),
+    ],
+)  # fmt: skip
+def test_a_rank_within_a_group_is_no_rank_of_the_job(group: str, ranks: tuple[str, ...]) -> None:
+    """As torch writes it last: where the process of rank 6 ends, the third of a group of four."""
+    ends = "".join(
+        gave_up(None, rank, group=group).replace(f"[rank{rank}]:[E a.cpp:683] ", "  what():  ") for rank in (0, 2, 3)
+    )
+    (incident,) = answer_to("".join(gave_up(None, rank) for rank in (4, 6, 7)) + ends).incidents
+
+    assert incident.ranks == ranks
+
+
 def test_the_group_of_a_call_is_known_by_any_line_of_its_rank() -> None:
     """torch names it where a process ends, after it said which call gave up."""
     calls = ((0, "BROADCAST", 1), (1, "ALLREDUCE", 2))

@@ -24,6 +24,8 @@ _RANKS = (
     re.compile(r"\b[Rr]ank[ :]{1,8}(\d{1,6})\b"),
     re.compile(r"^(\d{1,6}): "),
 )
+_OF_GROUP = re.compile(r"\[PG (?:ID \d{1,6} PG GUID |(?!ID))(?!0[ (])")
+"""In lines in which torch counts a rank within a process group other than the one of all ranks, as in ``what():``."""
 _NAMED = tuple(
     re.compile(rule, re.MULTILINE)
     for rule in (
@@ -102,6 +104,8 @@ def event_in_line(line: str, year: int, find: Callable[[str], Finding | None] = 
     if _OWN.search(head) is not None:
         return None
     rank = next((match[1] for rule in _RANKS if (match := rule.search(head)) is not None), "")
+    if f"[rank{rank}]" not in head and _OF_GROUP.search(head) is not None:
+        rank = ""
     time, waited = time_of(written[:_LOOKED_AT], year), _waited(head)
     named = next((one for rule in _NAMED for one in _groups(rule.search(head)) if one not in _HERE), "")
     if (parsed := parse_line(line)) is None:
