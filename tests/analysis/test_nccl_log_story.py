@@ -167,8 +167,28 @@ def test_what_happened_first_is_blamed(logs: list[str], blamed: list[str]) -> No
             "[PG ID 1 PG GUID 1 ",
             ("timeout", True),
         ),
+        (
+            (0, "SeqNum=7, OpType=BROADCAST"),
+            (1, "SeqNum=7, OpType=ALLREDUCE"),
+            "[PG ID 0 PG GUID 0(default_pg) Rank 7] Process group watchdog thread terminated with exception: [",
+            ("mismatch", True),
+        ),
+        (
+            (0, "SeqNum=7, OpType=SEND"),
+            (1, "SeqNum=7, OpType=RECV"),
+            "[PG ID 1 PG GUID 1 ",
+            ("timeout", True),
+        ),
     ],
-    ids=["one number", "group not known", "other numbers", "one rank", "the same call"],
+    ids=[
+        "one number",
+        "group not known",
+        "other numbers",
+        "one rank",
+        "the same call",
+        "the end of a rank",
+        "two ends",
+    ],
 )
 def test_different_calls_under_one_number_are_a_mismatch(
     one: tuple[int, str], other: tuple[int, str], group: str, blamed: tuple[str, bool]
@@ -180,10 +200,41 @@ def test_different_calls_under_one_number_are_a_mismatch(
 
 
 def test_each_process_group_counts_its_own_calls() -> None:
-    lines = (gave_up(None, rank, f"SeqNum=7, OpType={work}", f"[PG ID {group} PG GUID {group} ")
+    """Each process numbers its groups anew: the second group of one rank is another than that of the next."""
+    lines = (gave_up(None, rank, f"SeqNum=7, OpType={work}", f"[PG ID 2 PG GUID {group} ")
              for rank, work, group in ((0, "BROADCAST", 1), (1, "ALLREDUCE", 2)))  # fmt: skip
 
     assert causes("".join(lines)) == ["timeout"]
+
+
+@in_one_pass(
+    "group, ranks",
+    [
+        ("[PG ID 2 PG GUID 9(tp) ", ("4", "6", "7")), ("[PG ID 2 PG GUID 9 ", ("4", "6", "7")),
+        ("[PG 3 ", ("4", "6", "7")), ("[PG ID 0 PG GUID 0(default_pg) ", ("0", "2", "3", "4", "6", "7")),
+        ("[PG 0 ", ("0", "2", "3", "4", "6", "7")),
+    ],
+)  # fmt: skip
+def test_a_rank_within_a_group_is_no_rank_of_the_job(group: str, ranks: tuple[str, ...]) -> None:
+    """As torch writes it last: where the process of rank 6 ends, the third of a group of four."""
+    ends = "".join(
+        gave_up(None, rank, group=group).replace(f"[rank{rank}]:[E a.cpp:683] ", "  what():  ") for rank in (0, 2, 3)
+    )
+    (incident,) = answer_to("".join(gave_up(None, rank) for rank in (4, 6, 7)) + ends).incidents
+
+    assert incident.ranks == ranks
+
+
+def test_the_group_of_a_call_is_known_by_any_line_of_its_rank() -> None:
+    """torch names it where a process ends, after it said which call gave up."""
+    calls = ((0, "BROADCAST", 1), (1, "ALLREDUCE", 2))
+    first = [gave_up(None, rank, f"SeqNum=7, OpType={work}") for rank, work, _ in calls]
+    ends = [
+        gave_up(None, rank, f"SeqNum=7, OpType={work}", f"[PG ID 2 PG GUID {group} ") for rank, work, group in calls
+    ]
+
+    assert causes("".join(first)) == ["mismatch"]
+    assert causes("".join(first + ends)) == ["timeout"]
 
 
 def test_every_category_has_words() -> None:

@@ -24,6 +24,8 @@ _RANKS = (
     re.compile(r"\b[Rr]ank[ :]{1,8}(\d{1,6})\b"),
     re.compile(r"^(\d{1,6}): "),
 )
+_OF_GROUP = re.compile(r"\[PG (?:ID \d{1,6} PG GUID |(?!ID))(?!0[ (])")
+"""In lines in which torch counts a rank within a process group other than the one of all ranks, as in ``what():``."""
 _NAMED = tuple(
     re.compile(rule, re.MULTILINE)
     for rule in (
@@ -45,7 +47,9 @@ _NAMED = tuple(
 )
 """The other end of a connection, or the place where a process ended, as named in a text."""
 _HERE = frozenset({"localhost", "0.0.0.0", "127.0.0.1", "::1"})  # noqa: S104 - not bound to
-_WORK = re.compile(r"(?:\[PG ID (\d{1,6}) .{0,80}?)?WorkNCCL\(SeqNum=(\d{1,12}), OpType=(\w{1,40})")
+_WORK = re.compile(
+    r"(?:\[PG ID \d{1,6} PG GUID ([^\s(\]]{1,64}).{0,160}?)?WorkNCCL\(SeqNum=(\d{1,12}), OpType=(\w{1,40})"
+)
 _HCA = re.compile(r"\bhca (\w{1,32})(?!\S)", re.ASCII)
 """Of completions with an error: the RDMA device of the writer."""
 _WAITED = re.compile(r"ran for (\d{1,12}) milliseconds|wait timeout after (\d{1,12}) ?ms")
@@ -69,7 +73,8 @@ class LogEvent:
     named: str = ""
     """Host or address of the other end, or of the process that ended, where the text names it."""
     work: tuple[str, str, str] | None = None
-    """Of a call that gave up: process group (empty where none is named), its number in it, and what was called."""
+    """Of a call that gave up: process group (empty where none is named), its number in it, and what was called. The
+    group is that of the job (``PG GUID``): each process numbers its own anew (``PG ID``)."""
 
 
 _OWN = re.compile(r"""logger\\?": \\?"commwatch\.|\[commwatch\.""")
@@ -99,6 +104,8 @@ def event_in_line(line: str, year: int, find: Callable[[str], Finding | None] = 
     if _OWN.search(head) is not None:
         return None
     rank = next((match[1] for rule in _RANKS if (match := rule.search(head)) is not None), "")
+    if f"[rank{rank}]" not in head and _OF_GROUP.search(head) is not None:
+        rank = ""
     time, waited = time_of(written[:_LOOKED_AT], year), _waited(head)
     named = next((one for rule in _NAMED for one in _groups(rule.search(head)) if one not in _HERE), "")
     if (parsed := parse_line(line)) is None:

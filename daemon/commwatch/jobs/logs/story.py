@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from commwatch.jobs.logs.categories import SEVERED, SIDES, Category
@@ -27,6 +27,8 @@ _HEADING = re.compile(
 )
 """Lines of an error that only introduce others."""
 
+_EXCHANGES = frozenset({"SEND", "RECV"})
+"""As torch names a send and a receive."""
 _REMOVAL = "45"
 """The Xid by which the driver takes work off a GPU after another error, or since its program ended."""
 
@@ -253,17 +255,31 @@ def _dated(log: Sequence[LoggedEvent]) -> Iterator[LoggedEvent]:
 def _compared(events: Sequence[LoggedEvent]) -> list[LoggedEvent]:
     """The same lines; calls that gave up are a mismatch where ranks made different ones under one number.
 
-    Without the name of the process group this is not certain, since each group has numbers of its own.
+    Without the name of the process group, which torch writes in one of several lines, this is not certain, since each
+    group has numbers of its own. Sends and receives, which have others, are two ends of one call.
     """
+    groups = {
+        (one.event.rank, *one.event.work[1:]): one.event.work[0]
+        for one in events
+        if one.event.work is not None and one.event.work[0]
+    }
+    numbers = [_number_in_group(one.event, groups) for one in events]
     calls: dict[tuple[str, str], dict[str, set[str]]] = {}
-    for one in events:
-        if one.event.work is not None:
-            group, number, call = one.event.work
-            calls.setdefault((group, number), {}).setdefault(call, set()).add(one.event.rank)
+    for one, number in zip(events, numbers, strict=True):
+        if one.event.work is not None and number is not None:
+            calls.setdefault(number, {}).setdefault(one.event.work[2], set()).add(one.event.rank)
     odd = {key for key, ranks in calls.items() if len(ranks) > 1 and len(set().union(*ranks.values())) > 1}
     return [
-        replace(one, event=replace(one.event, category="mismatch", certain=bool(one.event.work[0])))
-        if one.event.work is not None and one.event.work[:2] in odd
+        replace(one, event=replace(one.event, category="mismatch", certain=bool(number[0])))
+        if number is not None and number in odd
         else one
-        for one in events
+        for one, number in zip(events, numbers, strict=True)
     ]
+
+
+def _number_in_group(event: LogEvent, groups: Mapping[tuple[str, str, str], str]) -> tuple[str, str] | None:
+    """Group and number of a collective that gave up; None for every other event."""
+    if event.work is None or event.work[2] in _EXCHANGES:
+        return None
+    group, number, call = event.work
+    return group or groups.get((event.rank, number, call), ""), number
