@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from commwatch.diagnosis.check import Check, CheckVerdict
@@ -217,7 +218,7 @@ def test_what_was_not_measured_says_why() -> None:
 
 
 def test_findings_that_differ_in_their_part_alone_are_one() -> None:
-    """Three of a code are shown together, with one next step; two are told apart."""
+    """Three of a code are shown together, with one next step, if they have the same; two are told apart."""
     alike = tuple(finding(component=component("gpu", f"GPU-{gpu}", f"GPU{gpu}")) for gpu in range(10))
     found = text(healthy(findings=alike, verdict=Verdict("Warning", "x")))
 
@@ -226,6 +227,8 @@ def test_findings_that_differ_in_their_part_alone_are_one() -> None:
     assert "  and 6 more; --all shows them" in found
     assert sum(line.startswith("  next:") for line in text(healthy(findings=alike[:2]))) == 2
     assert sum(line.startswith("  next:") for line in text(healthy(findings=alike), every=True)) == 10
+    own = tuple(msgspec.structs.replace(one, next_step=f"Look at {one.component.name}.") for one in alike[:3])
+    assert sum(line.startswith("  next:") for line in text(healthy(findings=own))) == 3
 
 
 def test_findings_with_the_same_causes_are_one() -> None:

@@ -118,7 +118,7 @@ def finding_groups(findings: Iterable[Finding], *, every: bool = False) -> list[
     for finding in findings:
         own = (finding.component.identity,) if every or finding.job_evidence else ()
         causes = (f"{cause.code} {cause.component.identity}" for cause in finding.causes)
-        groups.setdefault((finding.severity, finding.code, *own, *causes), []).append(finding)
+        groups.setdefault((finding.severity, finding.code, finding.lead.next_step, *own, *causes), []).append(finding)
     return [
         part
         for group in groups.values()

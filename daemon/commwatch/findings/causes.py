@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from commwatch.findings.codes import CODES
+from commwatch.findings.codes import CODES, next_step_of
 from commwatch.findings.explanations import EXPLANATIONS, SYMPTOMS, Explanation, Explanations, Way
 from commwatch.findings.finding import SEVERITIES, Cause, Component, ComponentKind, Finding
 from commwatch.findings.measured import Measured
@@ -322,7 +322,7 @@ def _with_causes(
         evidence=match.evidence,
         causes=_ranked(found.values(), match.component, by_time=incident.code in STOPPED),
         meaning=code.meaning,
-        next_step=match.next_step or code.next_step,
+        next_step=next_step_of(match),
         alert=code.alert,
         also_seen=_ranked([one for one in links if one.fault.key not in found], match.component),
         seen_seconds=incident.seen_seconds,
@@ -363,7 +363,7 @@ def _cause(fault: Incident, why: Explanation) -> Cause:
         reason=why.reason,
         detail=match.detail,
         evidence=match.evidence,
-        next_step=match.next_step or code.next_step,
+        next_step=next_step_of(match),
         alert=code.alert,
         last_seen=fault.last_seen,
         seen_seconds=fault.seen_seconds,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from commwatch.findings.finding import Match
 from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.rule_set import FindingCode
 from commwatch.findings.score import parts
@@ -21,6 +22,18 @@ def _gathered() -> Mapping[str, FindingCode]:
 
 CODES: Mapping[str, FindingCode] = _gathered()
 """By name, in the order of the documentation."""
+
+
+def next_step_of(match: Match) -> str:
+    """The first step for a match, with its own part in the place of ``ADDRESS``, ``DEVICE`` and ``PORT``."""
+    step, component = match.next_step or CODES[match.code].next_step, match.component
+    if component.kind == "rdma_port":
+        device, _, port = component.key.partition("/")
+        return step.replace("DEVICE", device).replace("PORT", port)
+    if component.kind in ("gpu", "adapter", "pcie_link"):
+        return step.replace("ADDRESS", component.key.removeprefix("index:"))
+    return step
+
 
 REPLACED_BY: Mapping[str, tuple[str, ...]] = {
     lesser: tuple(code.name for code in CODES.values() if lesser in code.replaces)

@@ -12,7 +12,7 @@ import structlog
 from commwatch.config.thresholds import Thresholds
 from commwatch.findings.api_documents import FindingsDocument, closed_record
 from commwatch.findings.causes import join
-from commwatch.findings.codes import CODES
+from commwatch.findings.codes import CODES, next_step_of
 from commwatch.findings.facts import Facts
 from commwatch.findings.finding import Finding, Match, format_evidence
 from commwatch.findings.history import CounterHistory
@@ -196,7 +196,7 @@ class Judge:
             say = {"critical": log.error, "warning": log.warning, "info": log.info}[one.severity]
             evidence = [format_evidence(fact) for fact in one.match.evidence]
             say("finding opened", **words, detail=one.match.detail, evidence=evidence,
-                explains=self._explained_by(one), next_step=one.match.next_step or code.next_step)  # fmt: skip
+                explains=self._explained_by(one), next_step=next_step_of(one.match))  # fmt: skip
         if len(changes) > LOGGED_PER_LOOK:
             log.warning("more findings changed at this look", count=len(changes) - LOGGED_PER_LOOK)
 

@@ -105,7 +105,8 @@ def unread(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             Evidence(f"collectors that fail on it: {reason.replace('_', ' ')}", ", ".join(sorted(collectors)))
             for reason, collectors in sorted(reasons.items())
         ]
-        yield Match("device_unread", component, tuple(evidence))
+        next_step = "" if component.kind == "gpu" else "journalctl -u commwatch names what failed; restart commwatch."
+        yield Match("device_unread", component, tuple(evidence), next_step=next_step)
 
 
 def _unread_device(node: Node, one: UnreadDevice) -> Component:
