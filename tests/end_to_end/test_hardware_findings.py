@@ -237,3 +237,20 @@ def test_a_fabric_manager_that_was_never_seen_running_is_down(
         left = daemon.verdict.findings
 
     assert (found, left) == ([("fabric_manager_down", "service/nvidia-fabricmanager")], [])
+
+
+@pytest.mark.parametrize(
+    ("log", "xid"), [("", "xid_fabric"), ("- {fault: kernel_log_unreadable, at: 0s}\n", "xid_nonfatal")]
+)
+def test_a_link_of_nvlink_5_that_is_down_is_what_a_node_tells_first(
+    log: str, xid: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the kernel log is not read, so that its Xid is not known to be fatal."""
+    fault = f"{log}- {{fault: nvlink_down, gpu: 2, link: 3, at: 700s}}"
+    with rehearsed("b200x8", tmp_path, monkeypatch, fault) as daemon:
+        daemon.until(13, step=60.0)
+        [down] = [one for one in daemon.verdict.findings if one.severity == "critical"]
+        told = {one.code for one in daemon.verdict.register.open_incidents()}
+
+    assert (down.code, {one.code for one in down.causes}) == ("nvlink_down", {"xid_fabric"} & {xid})
+    assert xid in told

@@ -249,10 +249,6 @@ _AMONG_SYMPTOMS: Explanations = {
        for symptom in ("nvlink_down", "nvlink_flapping")},
     **{(symptom, "sxid_fatal"): Explanation(0.7, "The NVSwitch reported a link at that time.", "nvlink")
        for symptom in ("nvlink_down", "nvlink_flapping", "xid_fabric")},
-    **{("xid_nonfatal", fault): Explanation(0.7, "The driver reports the link that is down, too.", "nvlink")
-       for fault in ("nvlink_down", "nvlink_flapping")},
-    **{("xid_nonfatal", fault): Explanation(0.6, "After this error the driver asks for more than to watch the link.")
-       for fault in ("gpu_reset_required", "gpu_recovery_needed")},
     ("nvlink_down", "nvlink_flapping"): Explanation(0.6, "The link has gone down again and again.", "nvlink"),
     ("nvlink_down", "nvlink_recovery_failed"): Explanation(0.8, "The link could not be trained again.", "nvlink"),
     ("rdma_port_down", "rdma_port_not_set_up"): Explanation(0.9, "No subnet manager has set it up."),
