@@ -216,8 +216,9 @@ def explained(alerts: str) -> str:
             symptom = ", ".join((alerts, *one.matchers(one.symptoms, one.symptom_if)))
             cause = ", ".join((alerts, *one.matchers(one.causes, one.cause_if)))
             on = ", ".join((*one.scope, *one.same))
-            lines.append(f"unless (ALERTS{{{symptom}}} and on ({on}) ALERTS{{{cause}}})")
-    return "\n".join(lines)
+            lines.append(f"ALERTS{{{symptom}}} and on ({on}) ALERTS{{{cause}}}")
+    # One `unless` for all: each would compare every alert that fires, and what an `or` holds are few.
+    return "unless (\n  " + "\n  or ".join(lines) + "\n)"
 
 
 def inhibit_rules() -> str:
