@@ -56,8 +56,8 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
         causes="DaemonAbsent", symptoms="DaemonDown", scope=("cluster", "job"),
     ),
     Inhibition(
-        "As above, for the page of the fleet.",
-        causes="DaemonAbsent", symptoms="FaultOnManyNodes", symptom_if='fault="CommwatchDaemonDown"',
+        "As above, for the pages of the fleet.",
+        causes="DaemonAbsent", symptoms="FaultOnManyNodes|FaultOnMoreNodes", symptom_if='fault="CommwatchDaemonDown"',
         scope=("cluster", "job"),
     ),
     Inhibition(
