@@ -167,13 +167,31 @@ def test_the_fleet_counts_causes_and_not_their_symptoms(tmp_path: Path) -> None:
     assert told == ""
 
 
+def fires(name: str, node: int, begins: int, ends: int = 200) -> dict[str, str]:
+    """An alert of a port that fires between two samples."""
+    labels = {"alertname": name, "fault": name, "alertstate": "firing", "severity": "warning", "device": "mlx5_0"}
+    return series("ALERTS", node, f"_x{begins} 1x{ends - begins} stale", **labels, port="1")
+
+
+def test_a_repair_of_some_nodes_pages_for_none_of_the_others(tmp_path: Path) -> None:
+    """A fault on six of a hundred nodes is one alert until fewer than three have it, although four are no twentieth."""
+    inputs = [one for node in range(100) for one in healthy(node)]
+    inputs += [fires("CommwatchRdmaPortDown", node, 1, (200, 200, 150, 150, 100, 100)[node]) for node in range(6)]
+    checks = [
+        {
+            "eval_time": at,
+            "expr": 'count(ALERTS{alertname="CommwatchFaultOnManyNodes"})',
+            "exp_samples": [{"labels": "{}", "value": 1}] if is_firing else [],
+        }
+        for at, is_firing in (("2m", True), ("99m", True), ("110m", True), ("149m", True), ("160m", False))
+    ]
+    case = {"name": "repair", "input_series": inputs, "promql_expr_test": checks}
+
+    assert judged(tmp_path, needed_groups(["CommwatchFaultOnManyNodes"]), [case], "1m") == ""
+
+
 def test_symptoms_that_are_explained_make_no_fault_new(tmp_path: Path) -> None:
     """Three nodes wait for their repair. The ports of three others go down, which explains the same alert there."""
-
-    def fires(name: str, node: int, begins: int) -> dict[str, str]:
-        labels = {"alertname": name, "fault": name, "alertstate": "firing", "severity": "warning", "device": "mlx5_0"}
-        return series("ALERTS", node, f"_x{begins} 1x{200 - begins}", **labels, port="1")
-
     inputs = [one for node in range(40) for one in healthy(node)]
     inputs += [fires("CommwatchRdmaRetransmitting", node, 1 + 30 * node) for node in range(3)]
     for node in range(3, 6):

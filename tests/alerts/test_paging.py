@@ -357,7 +357,9 @@ HUSHES = [
     (alert("DaemonAbsent", "", None), of("DaemonDown", "warning"), True),
     (alert("DaemonAbsent", "", None), on_many("", "DaemonDown"), True),
     (alert("DaemonAbsent", "", None), on_many("", "NvlinkDown"), False),
+    (alert("DaemonAbsent", "", None), alert("FaultOnMoreNodes", "", None, fault="CommwatchDaemonDown"), True),
     (on_many("", "NvlinkDown"), of("NvlinkDown", **LINK11), True),
+    (on_many("", "NvlinkDown"), alert("FaultOnMoreNodes", "", None, fault="CommwatchNvlinkDown"), False),
     (on_many("", "PcieReplays"), of("PcieReplays", "warning", **GPU3), True),
     (on_many("", "NvlinkDown"), of("PcieWidthDropped", **GPU3), False),
     (

@@ -51,7 +51,7 @@ SEVERITIES = {
         "RdmaPortDown", "AdapterFailed", "RdmaPortFlapping",
         "ProbeWrongResult", "LeafFailing",
     },
-    OF_WHAT_IT_COUNTS: {"FaultOnManyNodes"},
+    OF_WHAT_IT_COUNTS: {"FaultOnManyNodes", "FaultOnMoreNodes"},
     "warning": {
         "JobHung", "ProbeLatencyStreak", "ProbeBandwidthLow", "ProbeBandwidthLost", "ProbeBandwidthShort",
         "ProbeErrorRateRise", "DaemonDown", "CollectorFailing", "DataStale", "DeviceUnread",

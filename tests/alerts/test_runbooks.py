@@ -14,7 +14,9 @@ from support.facts import events_told
 from support.passes import in_one_pass
 
 RUNBOOKS = {path.stem: path.read_text(encoding="utf-8") for path in sorted(asset("alerts/runbooks").glob("*.md"))}
-NOT_ON_A_NODE = {"CommwatchWatchdog", "CommwatchFaultOnManyNodes", "CommwatchSoftwareFaultOnManyNodes"}
+NOT_ON_A_NODE = {
+    "CommwatchWatchdog", "CommwatchFaultOnManyNodes", "CommwatchFaultOnMoreNodes", "CommwatchSoftwareFaultOnManyNodes",
+}  # fmt: skip
 """Their diagnosis begins where Prometheus runs."""
 
 _METRICS = re.compile(r"28029/metrics \| grep (?:-E )?('[^']+'|\S+)")

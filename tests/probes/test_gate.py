@@ -77,6 +77,7 @@ CASES: list[tuple[GateFacts, dict[str, Any], str | None, str]] = [
     (second(compute_processes=2, processes=(4711, 4712)), {}, "gpu_busy", "2 compute processes (4711, 4712)"),
     (second(compute_mode="exclusive_process"), {}, "compute_mode", NAMED),
     (second(compute_mode="prohibited"), {}, "compute_mode", NAMED),
+    (second(compute_mode="exclusive_process", compute_processes=1), {}, "gpu_busy", NAMED),
     (second(mig=True), {}, "mig", NAMED),
     *((second(**{fact: None}), {}, "gpu_unknown", NAMED)
       for fact in ("busy", "compute_processes", "memory_used_bytes", "compute_mode", "mig")),

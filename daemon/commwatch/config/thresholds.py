@@ -144,6 +144,7 @@ class Thresholds:
     fleet_fault_nodes_ratio: float
     fleet_fault_nodes_min: int
     fleet_fault_new_seconds: float
+    fleet_fault_settled_seconds: float
     peer_fewest_ratio: float
     peer_bandwidth_low_ratio: float
     peer_latency_high_factor: float

@@ -188,7 +188,7 @@ _FAULT_ON_NODES = (
 
 CORE_TICKETS = frozenset({
     "CommwatchCollectorFailing", "CommwatchDaemonDown", "CommwatchDeviceUnread", "CommwatchEthernetDown",
-    "CommwatchFabricServiceDown", "CommwatchFaultOnManyNodes",
+    "CommwatchFabricServiceDown", "CommwatchFaultOnManyNodes", "CommwatchFaultOnMoreNodes",
     "CommwatchGpuRecoveryNeeded", "CommwatchNvlinkRecovering", "CommwatchPcieGenerationLow",
     "CommwatchProbeBandwidthLost", "CommwatchProbeBandwidthLow", "CommwatchProbeErrorRateRise", "CommwatchProbeFailing",
     "CommwatchProbeLatencyStreak", "CommwatchRdmaErrors",

@@ -56,8 +56,8 @@ INHIBITIONS: Final[Sequence[Inhibition]] = (
         causes="DaemonAbsent", symptoms="DaemonDown", scope=("cluster", "job"),
     ),
     Inhibition(
-        "As above, for the page of the fleet.",
-        causes="DaemonAbsent", symptoms="FaultOnManyNodes", symptom_if='fault="CommwatchDaemonDown"',
+        "As above, for the pages of the fleet.",
+        causes="DaemonAbsent", symptoms="FaultOnManyNodes|FaultOnMoreNodes", symptom_if='fault="CommwatchDaemonDown"',
         scope=("cluster", "job"),
     ),
     Inhibition(
@@ -216,8 +216,9 @@ def explained(alerts: str) -> str:
             symptom = ", ".join((alerts, *one.matchers(one.symptoms, one.symptom_if)))
             cause = ", ".join((alerts, *one.matchers(one.causes, one.cause_if)))
             on = ", ".join((*one.scope, *one.same))
-            lines.append(f"unless (ALERTS{{{symptom}}} and on ({on}) ALERTS{{{cause}}})")
-    return "\n".join(lines)
+            lines.append(f"ALERTS{{{symptom}}} and on ({on}) ALERTS{{{cause}}}")
+    # One `unless` for all: each would compare every alert that fires, and what an `or` holds are few.
+    return "unless (\n  " + "\n  or ".join(lines) + "\n)"
 
 
 def inhibit_rules() -> str:

@@ -296,7 +296,8 @@ def chances(reasons: Mapping[str, float], completed: float | None, first: float 
 
 def test_a_probe_that_gets_no_chance() -> None:
     """A day without a result and four chances missed; younger results, or fewer chances, are none of it."""
-    assert [one.code for one in seen_by("probe_starved", chances({"budget": 4}, DAY))] == ["probe_starved"]
+    for reason in ("budget", "compute_mode", "gpu_memory_used"):
+        assert [one.code for one in seen_by("probe_starved", chances({reason: 4}, DAY))] == ["probe_starved"]
     assert seen_by("probe_starved", chances({"budget": 4}, DAY - 1)) == []
     assert seen_by("probe_starved", chances({"budget": 3}, DAY)) == []
 
@@ -314,7 +315,6 @@ def test_a_node_with_jobs_starves_no_probe() -> None:
     """Nor does one that is paused, held or has nothing to probe."""
     reasons = (
         "gpu_busy",
-        "gpu_memory_used",
         "scheduler_busy",
         "maintenance",
         "yielded",

@@ -21,7 +21,7 @@ Reasons: TypeAlias = dict[str, float]
 
 MISSED_CHANCES = frozenset(
     {"budget", "previous_stuck", "probe_running", "backend_changed", "scheduler_unknown", "gpu_unknown",
-     "foreign_pid_namespace"}
+     "gpu_memory_used", "compute_mode", "foreign_pid_namespace"}
 )  # fmt: skip
 """Reasons of skips that are not caused by a job or by a user who reserved the node."""
 DISTURBED = frozenset({"process_appeared", "scheduler_busy", "gpu_unknown"})

@@ -124,7 +124,7 @@ _WHAT = PanelRow("Alerts and suspects", (
           ),
           links={"fault": "@runbooks@/${__value.raw}.md"}, sort_by={"nodes": "down"},
           label_names={"simulated": OF_SIMULATED},
-          alerts=("CommwatchFaultOnManyNodes", "CommwatchSoftwareFaultOnManyNodes"),
+          alerts=("CommwatchFaultOnManyNodes", "CommwatchFaultOnMoreNodes", "CommwatchSoftwareFaultOnManyNodes"),
           no_data="None fires on a node. Also empty without the rules of alerts/rules in this Prometheus.", width=12),
     Table(title="Worst pairs",
           description="Slower direction of two GPUs over what the way between them should give.",

@@ -169,10 +169,11 @@ def _gpu(gpu: GpuFacts) -> Skip | None:
     name = f"GPU {gpu.device}"
     if gpu.mig:
         return Skip("mig", f"{name} is split by MIG")
-    if gpu.compute_mode not in (None, "default"):
-        return Skip("compute_mode", f"{name} is in compute mode {gpu.compute_mode}")
+    # Ahead of the mode, which a job may have set: without a job it keeps the probe from a free node.
     if gpu.compute_processes or gpu.busy:
         return Skip("gpu_busy", f"{name} {_use(gpu)}")
+    if gpu.compute_mode not in (None, "default"):
+        return Skip("compute_mode", f"{name} is in compute mode {gpu.compute_mode}")
     if gpu.memory_used_bytes is not None and gpu.memory_used_bytes >= _memory_limit(gpu):
         return Skip("gpu_memory_used", f"{name} has {gpu.memory_used_bytes / 2**20:.0f} MiB in use")
     unread = [fact for fact in _MUST_BE_READ if getattr(gpu, fact) is None]
