@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from commwatch.commands.diagnose_log import LogAnswer, answer_from
 from commwatch.jobs.logs.messages import MESSAGES_SAID, SIGNS_SAID
+from support.logs import answer_to
 from support.passes import in_one_pass
 
 LINES = """
@@ -95,21 +93,11 @@ Warning  FailedMount  2m  kubelet  MountVolume.SetUp failed for volume "data": r
 """One for each row, in its order."""
 
 
-def answer_to(log: Path, text: str) -> LogAnswer:
-    log.write_text(text, encoding="utf-8")
-    return answer_from([str(log)])
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return tmp_path / "job.log"
-
-
-def test_every_message_gets_the_words_of_its_row(log: Path) -> None:
+def test_every_message_gets_the_words_of_its_row() -> None:
     """Alone in a log, whatever the rows before it say."""
     wrong = []
     for line, row in zip(LINES, (*MESSAGES_SAID, *SIGNS_SAID), strict=True):
-        (incident,) = answer_to(log, f"step 1 loss 2.0\n{line}\n").incidents
+        (incident,) = answer_to(f"step 1 loss 2.0\n{line}\n").incidents
         if (incident.category, incident.happened) != (row.of, row.about.happened):
             wrong.append((line, incident.category, incident.happened))
 
@@ -146,13 +134,13 @@ LOCAL_PROT = (
     ],
 )  # fmt: skip
 def test_a_step_that_depends_on_version_or_gpu_is_given_where_it_holds_and_asks_where_nothing_is_known(
-    log: Path, line: str, facts: str, says: str, never: str
+    line: str, facts: str, says: str, never: str
 ) -> None:
     """By the versions and GPUs that the log names; the step of the answer itself stays."""
     known = "".join(f"NCCL version {one}+cuda12.4\n" if one[0] == "2" else f"NVIDIA {one}\n" for one in facts.split())
     (bare,), (incident,) = (
-        answer_to(log, line + "NCCL version 2.23.0+cuda12\n").incidents,
-        answer_to(log, known + line).incidents,
+        answer_to(line + "NCCL version 2.23.0+cuda12\n").incidents,
+        answer_to(known + line).incidents,
     )
 
     assert incident.next_step.startswith(bare.next_step.split(". ")[0])
@@ -170,9 +158,9 @@ GDR_OFF = (
     ("gpu", "verdict"),
     [("NVIDIA GeForce RTX 4090", "clear"), ("NVIDIA H100 80GB HBM3", "slow"), ("", "slow")],
 )
-def test_gpudirect_that_a_gpu_does_not_have_is_no_fault(log: Path, gpu: str, verdict: str) -> None:
+def test_gpudirect_that_a_gpu_does_not_have_is_no_fault(gpu: str, verdict: str) -> None:
     """Where the log does not name the GPU, the step asks for it."""
-    answer = answer_to(log, f"{gpu}\n{GDR_OFF.format(0)}{GDR_OFF.format(1)}step 100 loss 2.0\n")
+    answer = answer_to(f"{gpu}\n{GDR_OFF.format(0)}{GDR_OFF.format(1)}step 100 loss 2.0\n")
 
     assert answer.verdict == verdict
     assert [("nvidia-smi -L" in one.next_step) for one in answer.incidents] == (
@@ -186,12 +174,12 @@ OLD = (
 )
 
 
-def test_old_versions_say_in_other_words_that_they_use_tcp(log: Path) -> None:
+def test_old_versions_say_in_other_words_that_they_use_tcp() -> None:
     """NCCL 2.3; on one node nothing is slow."""
-    (incident,) = answer_to(log, f"{OLD.format(0)}{OLD.format(1)}step 100 loss 2.0\n").incidents
+    (incident,) = answer_to(f"{OLD.format(0)}{OLD.format(1)}step 100 loss 2.0\n").incidents
 
     assert "libibverbs" in incident.happened
-    assert answer_to(log, f"{OLD.format(0)}step 100 loss 2.0\n").verdict == "clear"
+    assert answer_to(f"{OLD.format(0)}step 100 loss 2.0\n").verdict == "clear"
 
 
 DEVICES = "# Using devices\n#   Rank  0 Pid  {0} on  n{0} device  0 [0x3b] Tesla V100-PCIE-32GB\n"
@@ -211,9 +199,9 @@ TABLE = (
         (DEVICES.format(1) + TABLE.format("0.00") + DEVICES.format(1) + TABLE.format("0.00"), False),
     ],
 )
-def test_processes_of_nccl_tests_that_each_ran_alone_measured_nothing(log: Path, text: str, is_alone: bool) -> None:
+def test_processes_of_nccl_tests_that_each_ran_alone_measured_nothing(text: str, is_alone: bool) -> None:
     """As they do without MPI=1; one GPU that somebody tests alone is no fault."""
-    answer = answer_to(log, text)
+    answer = answer_to(text)
 
     assert answer.verdict == ("trouble" if is_alone else "clear")
     assert ["MPI=1" in one.next_step for one in answer.incidents] == [True] * is_alone
@@ -227,9 +215,9 @@ def test_processes_of_nccl_tests_that_each_ran_alone_measured_nothing(log: Path,
         ("cannot find 12ab34cd: skipped", "cannot find 12ab34cd: aborted"),
     ],
 )
-def test_a_line_is_not_passed_over_for_one_that_means_something_else(log: Path, before: str, line: str) -> None:
+def test_a_line_is_not_passed_over_for_one_that_means_something_else(before: str, line: str) -> None:
     """Of lines that differ only in numbers and identifiers one speaks for all; 0 and codes are no such numbers."""
-    alone = answer_to(log, f"{line}\n")
-    answer = answer_to(log, f"{before}\n" * 3 + f"{line}\n")
+    alone = answer_to(f"{line}\n")
+    answer = answer_to(f"{before}\n" * 3 + f"{line}\n")
 
     assert [one.category for one in answer.incidents] == [one.category for one in alone.incidents]

@@ -32,19 +32,12 @@ from commwatch.node.run import Collected
 from commwatch.readings import Absence, SourceUnavailable
 from commwatch.state.directory import StateDirectory, state_path
 from support.answering import answering
-from support.command_line import PARSER, run_command
+from support.command_line import PARSER, Terminal, run_command
 from support.core import ScriptedReader, block, collected
 from support.passes import in_one_pass
 
 Output = pytest.CaptureFixture[str]
 NOTHING = Sources(**{one.name: one.type(enabled=False) for one in msgspec.structs.fields(Sources)})
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 # --- what they share ---

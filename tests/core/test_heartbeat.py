@@ -39,10 +39,6 @@ class _SteppedClock(Clock):
         self.fed += lines == ("WATCHDOG=1",)
 
 
-class _Enough(Exception):
-    pass
-
-
 class _Living(Daemon):
     """Of a daemon its heart, its jobs, and housekeeping that does what the test says."""
 

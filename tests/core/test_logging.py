@@ -14,16 +14,10 @@ import structlog
 
 from commwatch.config.settings import Log
 from commwatch.service.log import configure_logging
+from support.command_line import Terminal
 from support.passes import in_one_pass
 
 JSON, CONSOLE = Log(format="json"), Log(format="console")
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture(autouse=True)

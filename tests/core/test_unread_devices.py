@@ -165,10 +165,10 @@ def test_one_failed_call_of_a_rare_collector_is_asked_again_before_anything_is_s
 
     with rehearsed("a100x4", tmp_path, monkeypatch) as node:
         node.start()
-        node.step_to(300.0)
+        node.step_to(585.0)
         node.outages["nvml_p2p"] = fails
         seen = set()
-        for second in range(315, 1200, 15):
+        for second in range(600, 990, 15):
             node.step_to(float(second))
             seen.add(node.findings()["verdict"]["word"])
 

@@ -147,7 +147,7 @@ def test_a_slower_node_is_never_told_better() -> None:
     order = ("OK", "Warning")
     for expected in (12e9, 90e9, 120e9, 315e9, None):
         for profile in ("7b", "235b"):
-            rates = [400e9 * 0.81**power for power in range(40)]
+            rates = [400e9 * 0.81**power for power in range(24)]
             said = [
                 answer(gpus(8, H100, 6e11), probe("all_reduce", rate, expected, ranks=8), profile=profile).verdict
                 for rate in rates

@@ -15,6 +15,7 @@ from commwatch.findings.rules import RULE_SETS
 from commwatch.findings.rules.rule_set import RuleSet
 from commwatch_rehearsal.simulation.presets import PRESETS
 from support.facts import seen_by, shipped
+from support.no_alarm import assert_no_alarm
 from support.simulated_daemon import SimulatedDaemon, rehearsed, simulated, whole_node
 
 HARDWARE = [rules for rules in RULE_SETS if rules.name in (
@@ -56,15 +57,21 @@ class Watched:
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
-def test_nothing_is_wrong_with_a_healthy_node_at_work(
-    preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_wrong_with_a_healthy_node(preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither with what it shows nor with how its counters move; what is worth knowing is shown as that."""
-    job = "- {fault: job, at: 1h, for: 1d, nvlink_utilization: 0.5}\n"
+    job = "- {fault: job, at: 1h4m, for: 1d, nvlink_utilization: 0.5}\n"
     with whole_node(preset, tmp_path, monkeypatch, faults=job) as node:
-        seen = Watched(node).after(LEARNED, step=LEARNED / 6)
-
-    assert {code for code, _ in seen if CODES[code].severity != "info"} == set()
+        watched = Watched(node)
+        for seconds in (240.0, LEARNED):  # idle, and at work
+            seen = watched.after(seconds, step=LEARNED / 6)
+            assert {code for code, _ in seen if CODES[code].severity != "info"} == set()
+            values = {
+                (name, *labels.values()): float(value)
+                for name in ("commwatch_counters_anomaly", "commwatch_pcie_link_degraded", "commwatch_gpu_state",
+                             "commwatch_rdma_port_flaps_total", "commwatch_counters_reset_total")
+                for labels, value in node.snapshot().samples(name)
+            }  # fmt: skip
+            assert_no_alarm(values, preset)
 
 
 A100X4 = (

@@ -15,7 +15,7 @@ import msgspec
 
 from commwatch.config.settings import Config, Paths
 from commwatch.node.topology.pair_matrix import PairMatrix
-from support.command_line import run_command
+from support.command_line import Terminal, run_command
 
 NOWHERE = Config(paths=Paths(state="/nonexistent"))
 
@@ -37,16 +37,11 @@ def lines(found: PairMatrix, *arguments: str, before: PairMatrix | None = None) 
     return drawn(found, *arguments, before=before).splitlines()
 
 
-class _Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 def on_terminal(found: PairMatrix, columns: int, *, coloured: bool = False) -> str:
     """The same on a terminal of that width."""
     settings = {"COLUMNS": str(columns), "TERM": "xterm-256color", "COLORTERM": "truecolor", "FORCE_COLOR": "1"}
     settings |= {} if coloured else {"NO_COLOR": "1"}
-    with TemporaryDirectory() as folder, redirect_stdout(_Terminal()) as out, patch.dict(os.environ, settings):
+    with TemporaryDirectory() as folder, redirect_stdout(Terminal()) as out, patch.dict(os.environ, settings):
         if coloured:
             os.environ.pop("NO_COLOR", None)
         run(NOWHERE, *_files(Path(folder), found, None))
