@@ -199,7 +199,7 @@ class Worker(asyncio.BufferedProtocol):
         return self._settings.deadline if self._is_open else self._settings.start_deadline
 
     def _check(self, touched: str, checks: int) -> None:
-        """Check whether the process still touches the device at which so many checks have found it: it hangs once all
+        """Check whether the process still touches the device at which ``checks`` checks have found it: it hangs once all
         checks of a deadline have.
         """
         now = self._mark.get()
