@@ -291,6 +291,28 @@ def test_a_stuck_worker_makes_its_gpu_not_answering(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
+    ("reader", "device", "states"),
+    [
+        ("jobs", "/mnt/nfs/logs", {SLOTS[0]: 0, SLOTS[1]: 0}),
+        ("rdma", "mlx5_0:1", {SLOTS[0]: 0, SLOTS[1]: 0}),
+        ("host", "nvidia-persistenced", {SLOTS[0]: 0, SLOTS[1]: 0}),
+        ("host", "0000:5e:00.0", {SLOTS[0]: 0, SLOTS[1]: 0}),
+        ("host", SLOTS[1], {SLOTS[0]: 0, SLOTS[1]: 1}),
+    ],
+    ids=["a path on a file server", "a port", "a service", "an adapter", "a GPU on the bus"],
+)
+def test_a_reader_that_hangs_makes_only_gpus_not_answering(
+    node: Node, reader: str, device: str, states: Mapping[str, int]
+) -> None:
+    """Nothing else that a reader touches is a GPU, and no path of a job shows on the open endpoint."""
+    node.learn()
+    node.hung_reader, node.suspects = reader, frozenset({device})
+    node.identify(*SLOTS)
+
+    assert node.gpu_states() == {LABELS[slot]: state for slot, state in states.items()}
+
+
+@pytest.mark.parametrize(
     ("second", "others", "state"),
     [
         (10.0, {}, 1),
