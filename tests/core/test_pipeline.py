@@ -290,6 +290,16 @@ def test_a_stuck_worker_makes_its_gpu_not_answering(node: Node) -> None:
     assert node.gpu_states() == {LABELS[slot]: 0 for slot in SLOTS}
 
 
+def test_nvswitches_that_show_on_the_bus_are_left_to_the_reader_of_the_services(node: Node) -> None:
+    """It knows whether a virtual machine has them, in which their fabric manager runs; the driver lists no GPU then."""
+    switches = [f"0000:0{place}:00.0" for place in range(4)]
+    node.feed(PCI, {one: {("commwatch_pcie_device_info", (one, "nvswitch", *[""] * 4)): 1} for one in switches})
+    node.observe()
+    node.feed("services", {"": {("commwatch_service_running", ("nvidia-persistenced",)): 1}})
+
+    assert node.series("service_running") == {("nvidia-persistenced",): 1}
+
+
 @pytest.mark.parametrize(
     ("reader", "device", "states"),
     [
