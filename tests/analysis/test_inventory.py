@@ -1456,6 +1456,17 @@ def test_a_port_that_was_gone_before_addresses_were_kept_is_still_missed_after_a
         assert {device for device, _ in labels_of(subject, EXPECTED)} == {name for name, _ in FOUR_RAILS}
 
 
+def test_a_port_that_a_container_has_had_is_known_by_its_slot() -> None:
+    """A driver that is loaded again may name its ports otherwise; only one that a container has had is not missed."""
+    subject = inventory()
+    ports = rails_at(*FOUR_RAILS[:2])
+    watch(subject, rdma({name: replace(port, is_lent=name == "mlx5_0:1") for name, port in ports.items()}), 0, 600)
+    moved = rails_at(("mlx5_1", "0000:18:00.0"), ("mlx5_0", "0000:2a:00.0"))
+    subject.observe(rdma({name: replace(port, is_up=False, is_unused=True) for name, port in moved.items()}), 610)
+
+    assert {device for device, _ in labels_of(subject, EXPECTED)} == {"mlx5_0"}
+
+
 def test_a_port_that_moves_takes_its_speed_along() -> None:
     """The port of the storage behind one that is gone is not as fast as the rail of which it now has the name."""
     slow = {"mlx5_4:1": SeenPort(is_up=True, speed=25e9, address="0000:9a:00.0")}
