@@ -170,14 +170,6 @@ def test_a_gpu_without_an_address_has_those_that_it_may_have() -> None:
     assert lines_of(named, possible[0]) == ""
 
 
-def test_states_become_a_block() -> None:
-    """Each state is a series of the catalogue."""
-    block = state_block({NAMES[0]: OK, NAMES[1]: MISSING}, {}, seen(0), 5.0)
-
-    assert block.get("commwatch_gpu_state", *NAMES[1]) == MISSING
-    assert lines_of(block, "commwatch_gpu_state").count("\n") == 2
-
-
 def test_a_gpu_that_cannot_say_who_it_is_keeps_its_identity() -> None:
     """One that is lost is named as it was; one that answers names itself, and one that was replaced has none."""
     named = known(1, name="H100")

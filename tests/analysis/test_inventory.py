@@ -347,14 +347,6 @@ def test_accept_lowers_what_is_less_and_keeps_what_was_not_read() -> None:
     assert subject.expected() == {"gpu": 4, "nvlink": 7, "pcie_lane": 56, "rdma_port": None, "ethernet_port": 1}
 
 
-def test_configured_totals_come_first() -> None:
-    """A configured number replaces what was learned of its kind alone."""
-    subject = inventory(configured={"gpu": 8, "nvlink": 0})
-    watch(subject, FOUR, 0, 600)
-
-    assert subject.expected() == {"gpu": 8, "nvlink": 0, "pcie_lane": 64, "rdma_port": None, "ethernet_port": 1}
-
-
 def test_what_is_configured_and_was_never_here() -> None:
     """At the first observation; a GPU that something else names, and what it takes with it, are not missing besides."""
     subject = inventory(configured={"gpu": 5, "nvlink": 10, "pcie_lane": 80, "ethernet_port": 1})
@@ -1218,13 +1210,13 @@ def test_of_what_is_no_known_board_links_are_learned(seen: Observation) -> None:
 
 
 def test_the_configuration_goes_before_all() -> None:
-    """Whatever board and operator say."""
-    subject = inventory(configured={"gpu": 4})
-    subject.observe(BOARD, 0)
+    """Whatever board and operator say; of each kind alone, also none."""
+    subject = inventory(configured={"gpu": 4, "nvlink": 0})
+    watch(subject, BOARD, 0, 600)
     subject.accept()
 
     assert subject.origins()["gpu"] == "configured"
-    assert subject.expected()["gpu"] == 4
+    assert subject.expected() == {"gpu": 4, "nvlink": 0, "pcie_lane": 128, "rdma_port": None, "ethernet_port": 1}
 
 
 @pytest.mark.parametrize(
@@ -1289,7 +1281,7 @@ def test_what_is_expected_is_told_with_its_speed() -> None:
     """Of ports and interfaces alike: the fastest that was stable; no speed where none was ever read."""
     subject = inventory()
     unknown = SeenPort(is_up=True)
-    for now in range(0, 1260, 60):
+    for now in range(0, 1440, 60):
         port = UP if now <= 660 else SeenPort(is_up=True, speed=25e9)
         subject.observe(Observation(rdma_ports={"mlx5_0:1": port}, ports={"ens1": port, "ens2": unknown}), now)
     block = block_of(subject.readings())
@@ -1299,6 +1291,7 @@ def test_what_is_expected_is_told_with_its_speed() -> None:
         assert block.get(f"commwatch_{family}_speed_expected_bytes_per_second", *labels) == 50e9
     assert block.get("commwatch_ethernet_expected", "ens2") == 1
     assert block.get("commwatch_ethernet_speed_expected_bytes_per_second", "ens2") is None
+    assert [subject.rdma_capacity(port) for port in ("mlx5_0:1", "mlx5_9:1")] == [50e9, None]
 
 
 def test_a_port_that_went_down_or_away_stays_expected() -> None:
@@ -1343,18 +1336,6 @@ def test_a_port_not_read_for_a_while_goes_on_learning() -> None:
     watch_ports(subject, {"mlx5_0:1": UNREAD}, 360, 360)
 
     assert watch_ports(subject, {"mlx5_0:1": UP}, 420, 660) == ["RDMA port mlx5_0:1 is expected at 50 GB/s"]
-
-
-def test_the_largest_stable_speed_is_the_capacity() -> None:
-    """A link that comes up slower keeps the capacity of before."""
-    subject = inventory()
-    subject.observe(rdma({"mlx5_0:1": SeenPort(is_up=True, speed=25e9)}), 0)
-    assert subject.rdma_capacity("mlx5_0:1") == 25e9
-    watch_ports(subject, {"mlx5_0:1": UP}, 60, 660)
-    watch_ports(subject, {"mlx5_0:1": SeenPort(is_up=True, speed=25e9)}, 720, 1440)
-
-    assert subject.rdma_capacity("mlx5_0:1") == 50e9
-    assert subject.rdma_capacity("mlx5_9:1") is None
 
 
 def test_blocks_say_which_ports_are_active() -> None:
@@ -1473,6 +1454,17 @@ def test_a_port_that_was_gone_before_addresses_were_kept_is_still_missed_after_a
         subject = rebooted(subject)
         subject.observe(rdma(rails_at(*later)), 0)
         assert {device for device, _ in labels_of(subject, EXPECTED)} == {name for name, _ in FOUR_RAILS}
+
+
+def test_a_port_that_a_container_has_had_is_known_by_its_slot() -> None:
+    """A driver that is loaded again may name its ports otherwise; only one that a container has had is not missed."""
+    subject = inventory()
+    ports = rails_at(*FOUR_RAILS[:2])
+    watch(subject, rdma({name: replace(port, is_lent=name == "mlx5_0:1") for name, port in ports.items()}), 0, 600)
+    moved = rails_at(("mlx5_1", "0000:18:00.0"), ("mlx5_0", "0000:2a:00.0"))
+    subject.observe(rdma({name: replace(port, is_up=False, is_unused=True) for name, port in moved.items()}), 610)
+
+    assert {device for device, _ in labels_of(subject, EXPECTED)} == {"mlx5_0"}
 
 
 def test_a_port_that_moves_takes_its_speed_along() -> None:

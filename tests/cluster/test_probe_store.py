@@ -446,12 +446,14 @@ FOUR, WITHOUT_1, OTHERS = ("a", "b", "c", "d"), ("a", "c", "d"), ("x", "y", "z",
         ((WITHOUT_1, FOUR), {0, 2, 3}, {("a", "a"), ("c", "c"), ("d", "d")}),
         ((FOUR, FOUR[::-1]), {0, 1, 2, 3}, {("a", "d"), ("b", "c"), ("c", "b"), ("d", "a")}),
         ((FOUR, OTHERS[:3]), {0, 1, 2}, {("a", "x"), ("b", "y"), ("c", "z")}),
+        ((("a",), ("b",), ("a", "b")), {0, 1}, {("a", "a"), ("b", "b")}),
     ],
 )
 def test_rails_of_the_same_name_meet(
     offers: tuple[tuple[str, ...], ...], rails: set[int], met: set[tuple[str, str]]
 ) -> None:
-    """One that a node lacks moves no other; where names or their order differ, the order counts."""
+    """One that a node lacks moves no other, and two nodes without one in common are not measured together; where names
+    or their order differ, the order counts."""
 
     async def member(stage: Stage, rank: int) -> None:
         own = await stage.joined(
@@ -470,17 +472,23 @@ def test_rails_of_the_same_name_meet(
         own.close()
 
     async def scene(stage: Stage) -> None:
-        await asyncio.gather(member(stage, 0), member(stage, 1))
+        await asyncio.gather(*(member(stage, rank) for rank in range(len(offers))))
 
-    result, stage = play(scene, size=2)
+    result, stage = play(scene, size=len(offers))
 
     assert {one.rail for one in result.run.measured} == rails
-    ends = {rank: [offers[rank][rail] for rail in turn.rails] for rank, turn in stage.turns}
-    assert set(zip(ends[0], ends[1], strict=True)) == met
+    pairs: dict[int, dict[int, Turn]] = {}
     for rank, turn in stage.turns:
-        host = rank if turn.end == 0 else 1 - rank
-        assert list(turn.addresses) == [f"127.0.0.{ord(name)}" for name in ends[host]]
-        assert [offers[host][port - 4000] for port in turn.ports] == ends[host]
+        pairs.setdefault(turn.number, {})[rank] = turn
+    found = set[tuple[str, str]]()
+    for turns in pairs.values():
+        ends = {rank: [offers[rank][rail] for rail in turn.rails] for rank, turn in sorted(turns.items())}
+        found.update(zip(*ends.values(), strict=True))
+        host = next(rank for rank, turn in turns.items() if turn.end == 0)
+        for turn in turns.values():
+            assert list(turn.addresses) == [f"127.0.0.{ord(name)}" for name in ends[host]]
+            assert [offers[host][port - 4000] for port in turn.ports] == ends[host]
+    assert found == met
 
 
 def test_hundreds_of_members_in_leaves_are_served_in_waves() -> None:

@@ -290,6 +290,38 @@ def test_a_stuck_worker_makes_its_gpu_not_answering(node: Node) -> None:
     assert node.gpu_states() == {LABELS[slot]: 0 for slot in SLOTS}
 
 
+def test_nvswitches_that_show_on_the_bus_are_left_to_the_reader_of_the_services(node: Node) -> None:
+    """It knows whether a virtual machine has them, in which their fabric manager runs; the driver lists no GPU then."""
+    switches = [f"0000:0{place}:00.0" for place in range(4)]
+    node.feed(PCI, {one: {("commwatch_pcie_device_info", (one, "nvswitch", *[""] * 4)): 1} for one in switches})
+    node.observe()
+    node.feed("services", {"": {("commwatch_service_running", ("nvidia-persistenced",)): 1}})
+
+    assert node.series("service_running") == {("nvidia-persistenced",): 1}
+
+
+@pytest.mark.parametrize(
+    ("reader", "device", "states"),
+    [
+        ("jobs", "/mnt/nfs/logs", {SLOTS[0]: 0, SLOTS[1]: 0}),
+        ("rdma", "mlx5_0:1", {SLOTS[0]: 0, SLOTS[1]: 0}),
+        ("host", "nvidia-persistenced", {SLOTS[0]: 0, SLOTS[1]: 0}),
+        ("host", "0000:5e:00.0", {SLOTS[0]: 0, SLOTS[1]: 0}),
+        ("host", SLOTS[1], {SLOTS[0]: 0, SLOTS[1]: 1}),
+    ],
+    ids=["a path on a file server", "a port", "a service", "an adapter", "a GPU on the bus"],
+)
+def test_a_reader_that_hangs_makes_only_gpus_not_answering(
+    node: Node, reader: str, device: str, states: Mapping[str, int]
+) -> None:
+    """Nothing else that a reader touches is a GPU, and no path of a job shows on the open endpoint."""
+    node.learn()
+    node.hung_reader, node.suspects = reader, frozenset({device})
+    node.identify(*SLOTS)
+
+    assert node.gpu_states() == {LABELS[slot]: state for slot, state in states.items()}
+
+
 @pytest.mark.parametrize(
     ("second", "others", "state"),
     [

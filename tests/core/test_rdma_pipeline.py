@@ -215,8 +215,9 @@ def test_a_port_for_packets_alone_is_not_missed(
     assert (node.port("rdma_port_expected"), node.value("expected", "rdma_port")) == (expected, expected)
 
 
-HOME, AWAY = "eth0", "net1"
-"""Names of the interface of a RoCE port: on the host, and in a container, which the host does not have."""
+HOME, AWAY, BOND = "eth0", "net1", "bond0"
+"""Names of the interface of a RoCE port: on the host, in a container, and of the host's bond; the last two are not
+read."""
 ROUTED, LOCAL = "roce_v2_ipv4", "roce_v2_link_local"
 IN_A_POD = (4, AWAY, ROUTED, None)
 GIVEN_BACK = (1, HOME, LOCAL, None)
@@ -227,6 +228,7 @@ ROCE: dict[str, tuple[list[tuple[int, str, str, Value]], int | None]] = {
     "the host has given it an address": ([IN_A_POD, (1, HOME, ROUTED, None)], 1),
     "the host has switched it on, and it has no link": ([IN_A_POD, (1, HOME, LOCAL, 0)], 1),
     "no container had it": ([(4, HOME, ROUTED, 1), GIVEN_BACK], 1),
+    "the host's bond had it, and is gone": ([(4, BOND, ROUTED, 1), GIVEN_BACK], 1),
 }
 """State, interface, kind of the best GID and carrier of a RoCE port from phase to phase."""
 
@@ -246,8 +248,9 @@ def test_a_port_that_a_container_gives_back_switched_off_is_not_missed(
                 ("commwatch_ethernet_info", ("eth9", "0000:19:00.0", "mlx5_core", "")): 1,
                 ("commwatch_ethernet_carrier", ("eth9",)): 1,
             }
-            if interface == HOME:
-                ethernet["commwatch_ethernet_info", (HOME, "0000:18:00.0", "mlx5_core", "")] = 1
+            if interface != AWAY:
+                master = BOND if interface == BOND else ""
+                ethernet["commwatch_ethernet_info", (HOME, "0000:18:00.0", "mlx5_core", master)] = 1
                 ethernet["commwatch_ethernet_carrier", (HOME,)] = carrier
             node.feed("network", {HOME: ethernet})
             port: dict[Any, Value] = {

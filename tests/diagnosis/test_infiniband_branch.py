@@ -305,6 +305,7 @@ def on_board(uses: Mapping[int, float], gpus: int, two_on: Mapping[int, str] = {
         (on_board(dict.fromkeys(range(8), 0.5), 8), "passed"),
         (on_board({**dict.fromkeys(range(7), 0.5), 7: 0.0}, 8), "notice"),
         (on_board({**dict.fromkeys(range(3), 0.5), 3: 0.0}, 8), "notice"),
+        (merged(on_board({**dict.fromkeys(range(6), 0.5), 6: 0.0, 7: 0.0}, 8), port(7, state=1, use=None)), "notice"),
         # Two ports of a card lead to storage, one of a card each cannot be told from rails that are not all there.
         (
             on_board({**dict.fromkeys(range(8), 0.5), 8: 0.0, 9: 0.0}, 8, {8: "0000:e0:00.0", 9: "0000:e0:00.1"}),

@@ -235,11 +235,16 @@ def test_both_ends_of_a_link_are_one_finding_over_a_restart(tmp_path: Path) -> N
 def test_a_fabric_manager_that_was_never_seen_running_is_down(
     preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its GPUs have joined before it ended; also where the NVSwitches do not show on the bus."""
+    """Its GPUs have joined before it ended; also where the NVSwitches do not show on the bus.
+
+    While the services are not read nothing is known of it.
+    """
     fault = "- {fault: service_stopped, service: nv-fabricmanager, at: 0s, for: 1850s}"
     with rehearsed(preset, tmp_path, monkeypatch, fault) as daemon:
         daemon.until(30, step=60.0)
         found = [one.key for one in daemon.verdict.findings]
+        daemon.engine.store.expire(daemon.time + 600.0)
+        assert list(daemon.snapshot().samples("commwatch_service_running")) == []
         daemon.until(35, step=60.0)
         left = daemon.verdict.findings
 

@@ -244,10 +244,11 @@ STORAGE = {f"mlx5_{20 + port}:1": (50e9, f"0000:{card}:00.{port % 2}") for port,
         ({**RAILS, **STORAGE}, 8, 400e9),
         ({**RAILS, "mlx5_20:1": (25e9, "0000:e0:00.0")}, 8, 400e9),
         ({**RAILS, **STORAGE}, 4, 400e9),
-        # Nothing tells them apart: a rail has no cable, no address was kept, or there is one GPU.
+        # Nothing tells them apart: a rail has no cable, no address was kept, there is one GPU, or one adapter for two.
         (dict([*RAILS.items()][1:]) | STORAGE, 8, 450e9),
         ({name: (speed, "") for name, (speed, _) in {**RAILS, **STORAGE}.items()}, 8, 500e9),
         ({**RAILS, **STORAGE}, 1, 500e9),
+        ({"mlx5_0:1": (50e9, "0000:17:00.0"), **{name: (3e9, card) for name, (_, card) in STORAGE.items()}}, 2, 56e9),
     ],
 )
 def test_ports_of_storage_are_no_rails(

@@ -18,6 +18,7 @@ from commwatch.findings.finding import SEVERITIES, Cause, Component, Evidence, F
 from commwatch.findings.health import (
     BLIND,
     DRAIN_LIST,
+    OF_JOBS,
     Asked,
     drain_reason,
     exit_code_of,
@@ -27,6 +28,7 @@ from commwatch.findings.health import (
 )
 from commwatch.findings.register import Register
 from commwatch.findings.verdict import WORDS, UnreadSource, Word
+from commwatch.workers.sources import SOURCES
 from health.reports import LINK, LOOKED, NOW, cause, fault, report
 from support.facts import facts_of, seen_by
 from support.findings import Observer, finding
@@ -227,6 +229,29 @@ def test_an_xid_of_nvlink_5_that_no_line_calls_fatal_drains_nothing(xid: str) ->
 
     assert (health.verdict, health.exit_code, health.drain_for) == ("Warning", 0, ())
     assert judge(report(xid_fault(xid)), PLAIN).exit_code == 1
+
+
+@in_one_pass(
+    "code, key, verdict, exit_code",
+    [
+        ("worker_stuck", "jobs", "Warning", 0),
+        ("device_unread", "nccl_logs/a path of job files", "Warning", 0),
+        ("collector_failing", "nccl_logs", "Warning", 0),
+        ("worker_stuck", "nvml", "Unknown", 1),
+        ("collector_failing", "rdma", "Unknown", 1),
+    ],
+)
+def test_a_file_server_that_is_gone_fails_no_prolog(code: str, key: str, verdict: str, exit_code: int) -> None:
+    """Job files that are not read leave nothing unknown of the node; else one server would drain the fleet."""
+    unread = finding(code, Component("daemon", key, key), LOOKED - 3600, last_seen=LOOKED)
+
+    health = judge(report(unread), replace(SLURM, fail_closed=True))
+    assert (health.verdict, health.exit_code) == (verdict, exit_code)
+
+
+def test_what_reads_the_files_of_jobs_is_known() -> None:
+    rows = [row for row in SOURCES.values() if row.of_jobs]
+    assert {one.name for row in rows for one in row.collectors} | {row.reader.name for row in rows} == OF_JOBS
 
 
 def test_an_xid_of_the_hardware_drains() -> None:

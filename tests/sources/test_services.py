@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -197,6 +198,29 @@ def test_the_mode_of_the_fabric_manager_is_that_of_its_configuration(
     assert states(node.collect(), "service_fabric_mode") == ({} if mode is None else {FABRIC_MANAGER: mode})
     path.write_text("FABRIC_MODE=2\n")
     assert states(node.collect(), "service_fabric_mode") == ({} if mode is None else {FABRIC_MANAGER: mode})
+
+
+@pytest.mark.parametrize(
+    ("make", "modes"),
+    [
+        (lambda path: path.write_text("FABRIC_MODE=1\n"), {FABRIC_MANAGER: 1}),
+        (lambda path: (path.write_text("FABRIC_MODE=1\n"), path.chmod(0o666)), {}),
+        (os.mkfifo, {}),
+        (lambda path: path.symlink_to("/dev/zero"), {}),
+    ],
+    ids=["by root or commwatch alone", "by anyone", "a pipe that nobody writes", "a device"],
+)
+def test_a_configuration_that_another_user_can_write_says_nothing(
+    node: Node, make: Callable[[Path], object], modes: dict[str, Value]
+) -> None:
+    """Any user can call a process as the fabric manager; none makes the reader wait or the fabric's faults go away."""
+    node.device("0000:05:00.0", "0x068000", "0x10de")
+    node.fabric_manager()
+    path = node.procfs / "3000" / MODE_FILE
+    path.parent.mkdir(parents=True)
+    make(path)
+
+    assert states(node.collect(), "service_fabric_mode") == modes
 
 
 def test_the_table_is_read_whole_now_and_then_only(node: Node) -> None:

@@ -41,13 +41,15 @@ class FedDaemon:
         self._folder, self._config, self._patched = folder, config or Config(), patched
         self._layouts: dict[tuple[Series, ...], Layout] = {}
         self.suspects: frozenset[str] = frozenset()
-        """Devices whose worker hangs."""
+        """Devices on which a process of a reader hangs."""
+        self.hung_reader = "nvml"
+        """The reader of these."""
         self.absent: dict[str, str] = {}
         """Sources that are not on this node, and why."""
         self.log: list[Any] = []
         """All that was logged of the runs until now."""
         keep_time(patched, self.clock)
-        fed = type("_FedReader", (ScriptedReader,), {"suspects": property(lambda reader: self.suspects)})
+        fed = type("_FedReader", (ScriptedReader,), {"suspects": property(self._suspects_of)})
         patched.setattr("commwatch.service.engine.Reader", lambda one, keeper, **_: fed(one.name, keeper=keeper))
         self.restart()
 
@@ -72,6 +74,9 @@ class FedDaemon:
 
     def _why_absent(self, source: str) -> str | None:
         return self.absent.get(source)
+
+    def _suspects_of(self, reader: ScriptedReader) -> frozenset[str]:
+        return self.suspects if reader.settings.name == self.hung_reader else frozenset()
 
     def save(self) -> None:
         """Write what must survive a restart, as of the last look of the rules, which is now."""

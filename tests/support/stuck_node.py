@@ -126,9 +126,9 @@ class Node:
             for family, share, (group, name) in (
                 ("nvlink", self.nvlink, ("nvlink_use", "nvml_nvlink")), ("pcie", self.pcie, pcie),
             ):  # fmt: skip
-                self.store.put(group, "", Block(USES[family], [share] * 4, self.now), self.now + 60)
+                self.store.put(group, "", Block(USES[family], [share] * 4, self.now), 60.0)
                 self._run(name, {})
-            self.store.put("rdma", "mlx5_0", Block(PORT, [self.port_bytes], self.now), self.now + 60)
+            self.store.put("rdma", "mlx5_0", Block(PORT, [self.port_bytes], self.now), 60.0)
             readings = zip(SLOTS, self.gpus, strict=True)
             self._run("nvml_gpu", {
                 slot: Block(self.layouts[slot], [*values, LIMIT, *self.held], self.now) for slot, values in readings

@@ -186,14 +186,14 @@ class _Probe:
     async def _turn(self, of_round: int, pair: Pair, deadline: float) -> list[Measured]:
         """Let a pair measure, and return the results of both ends.
 
-        They are empty if one end is lost; the other end is then released at once.
+        They are empty if the ends have no rail in common, or one is lost; the other end is then released at once.
         """
         first, second = ranks = pair[:2]
-        if any(self._is_out(rank) for rank in ranks):
+        offered = [self._places(rank) for rank in ranks]
+        shared = sorted(set(offered[0]) & set(offered[1]))
+        if not shared or any(self._is_out(rank) for rank in ranks):
             return []
         self._turns += 1
-        offered = [self._places(rank) for rank in ranks]
-        shared = sorted(set(offered[0]) & set(offered[1])) or range(min(map(len, offered)))
         own, theirs = (tuple(map(places.index, shared)) for places in offered)
         turn = Turn(
             number=self._turns, round=of_round, end=0, peer=self._name(second), rails=own,

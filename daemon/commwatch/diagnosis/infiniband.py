@@ -362,18 +362,23 @@ def _gpudirect(known: Known) -> Check:
 
 
 def _rail_groups(known: Known, ports: Sequence[RdmaPort]) -> list[list[RdmaPort]]:
-    """Active ports of one model on cards with as many ports, as many for each GPU or as many GPUs for each.
+    """Active ports of one model on cards with as many ports, as many for each GPU or as many GPUs for each, with those
+    that are down or without.
 
     Others lead to storage, or manage the board; where no GPU is known, any may be rails.
     """
     cards = {port: port.address.rpartition(".")[0] for port in ports}
     on_card = Counter(filter(None, cards.values()))
-    groups: dict[tuple[str, str, int], list[RdmaPort]] = {}
+    alike: dict[tuple[str, str, int], list[RdmaPort]] = {}
     for port in ports:
-        if port.state == RDMA_ACTIVE:
-            groups.setdefault((*_model_of(port), on_card[cards[port]]), []).append(port)
+        alike.setdefault((*_model_of(port), on_card[cards[port]]), []).append(port)
     gpus = sum(1 for _ in known.facts.each(Gpu.info))
-    return [group for group in groups.values() if not gpus or not len(group) % gpus or not gpus % len(group)]
+    found = []
+    for group in alike.values():
+        active = [port for port in group if port.state == RDMA_ACTIVE]
+        if not gpus or any(not number % gpus or not gpus % number for number in (len(group), len(active))):
+            found.append(active)
+    return found
 
 
 def _shares(known: Known, ports: Sequence[RdmaPort]) -> Check:

@@ -47,6 +47,10 @@ that do not go away by themselves. A symptom has many causes; a fault of a share
 BLIND: Final = frozenset({"collector_failing", "collector_stale", "device_unread", "worker_stuck", "rule_failing"})
 """Findings about commwatch itself by which something on the node is not seen."""
 
+OF_JOBS: Final = frozenset({"jobs", "nccl_logs", "nccl_inspector", "flight_recorder", "settings", "nccl_settings"})
+"""Workers and collectors that read what jobs wrote, by the keys of their findings: without it nothing is unknown of the
+node."""
+
 _OF_ALL: Final[frozenset[Because | None]] = frozenset({"paused", "not_looked_yet", "stale"})
 """Reasons why the present state is entirely unknown: nothing drains then."""
 _JUDGED_ALL_THE_SAME: Final = frozenset({"not_read", "inventory"})
@@ -179,7 +183,7 @@ def _for_slurm(document: FindingsDocument, verdict: Verdict, asked: Asked) -> He
         return _not_read(f"a rule fails ({document.failing_rules[0]})", asked)
     if document.unread:
         return _not_read(document.unread_words, asked)
-    if blind := [fault for fault in document.faults if fault.code in BLIND]:
+    if blind := [fault for fault in document.faults if _is_blind(fault)]:
         return _not_read(and_more(blind), asked)
     if verdict.because is not None:
         return unknown(verdict.because, verdict.line, slurm=True, fail_closed=asked.fail_closed)
@@ -212,6 +216,10 @@ def _is_fresh(fault: Finding | Cause, document: FindingsDocument) -> bool:
 def _answer(word: Word, reason: str, asked: Asked, drain_for: tuple[Finding | Cause, ...] = ()) -> Health:
     code = exit_code_of(word, slurm=asked.slurm, fail_closed=asked.fail_closed, drains=bool(drain_for))
     return Health(word, one_line(reason), code, drain_for=drain_for)
+
+
+def _is_blind(fault: Finding | Cause) -> bool:
+    return fault.code in BLIND and fault.component.key.partition("/")[0] not in OF_JOBS
 
 
 def _not_read(reason: str, asked: Asked) -> Health:

@@ -37,4 +37,4 @@ class FabricManagerDue(Tracker):
         is_known = services is None or services.get(_RUNNING, _NAME) is not None
         is_missing = self._inventory.is_on_board and not is_known and unread.isdisjoint(("", _NAME))
         readings: dict[Series, Value] = {(_RUNNING, (_NAME,)): 0} if is_missing else {}
-        self._store.show(GROUP, "", readings, outcome.time, outcome.time + outcome.collector.lifetime)
+        self._store.show(GROUP, "", readings, outcome.time, outcome.collector.lifetime)

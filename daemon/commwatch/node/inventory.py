@@ -11,7 +11,7 @@ from commwatch.node.boards import WHOLE_BOARD
 from commwatch.node.capacity import pcie_rate
 from commwatch.node.down_links import Link
 from commwatch.node.equals import shortfalls
-from commwatch.node.gpu_models import product_of
+from commwatch.node.gpu_models import board_gpus_of, product_of
 from commwatch.node.inventory_state import (
     LARGEST_MEMORY_BYTES,
     GpuRecord,
@@ -300,8 +300,10 @@ class Inventory:
 
     @property
     def is_on_board(self) -> bool:
-        """Whether the GPUs are those of boards with NVSwitches, none of them handed to a virtual machine."""
-        return self._seen.gpus_on_boards is not None
+        """Whether the GPUs are those of a board whose NVSwitches do not show on the bus, and none of them was handed to
+        a virtual machine."""
+        is_whole = self._seen.gpus_on_boards is not None
+        return is_whole and any(board_gpus_of(gpu.name) for gpu in self._seen.gpus or ())
 
     def link_ends(self) -> Mapping[Link, LinkEnd]:
         """Where NVLinks lead, as the driver said while they were up."""

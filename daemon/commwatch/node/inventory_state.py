@@ -270,6 +270,7 @@ def follow_ports(state: InventoryState, seen: Mapping[str, SeenPort]) -> bool:
         return name if place is None else name_at.get(place, place if name in of_another else name)
 
     state.rdma_ports = {named(name): record for name, record in state.rdma_ports.items()}
+    state.lent = [named(name) for name in state.lent]
     state.rdma_addresses = {named(name): address for name, address in before.items()} | now
     state.accepted = {
         f"{named(name)} {aspect}": less

@@ -60,6 +60,8 @@ class InventoryTracker(Tracker):
     Args:
         driver: whether it is to blame for GPUs that are not read.
         silent: GPUs that fail every call.
+        driver_readers: the readers whose devices are GPUs.
+        readers: all readers; the devices of the others may be interfaces, services or paths as well.
         is_virtual: the node is a virtual machine; None where that is not known.
         observe_seconds: longest time between two observations.
     """
@@ -71,6 +73,7 @@ class InventoryTracker(Tracker):
         bus: GpusOnBus,
         driver: DriverWatch,
         silent: SilentGpus,
+        driver_readers: Collection[Suspecting] = (),
         readers: Collection[Suspecting] = (),
         *,
         is_virtual: bool | None = None,
@@ -83,7 +86,7 @@ class InventoryTracker(Tracker):
         self._bus = bus
         self._driver = driver
         self._silent = silent
-        self._readers = readers
+        self._driver_readers, self._readers = driver_readers, readers
         self._is_virtual = is_virtual
         self._observe_seconds = observe_seconds
         self._absences: dict[str, frozenset[Absence]] = {}
@@ -160,9 +163,11 @@ class InventoryTracker(Tracker):
         # Samples may find a GPU lost for minutes after it has come back, as their process is renewed by itself.
         of_driver = {name for name in self._absences if name.startswith("nvml_")} - {PCIE_SAMPLES}
         absences = frozenset().union(*(self._absences[name] for name in of_driver))
-        suspects = frozenset().union(*(reader.suspects for reader in self._readers)) - {""}
         silent = self.silent_gpus = self._silent_now()
         known = self._inventory.state.gpus
+        gpus = {gpu.pci_bus_id for gpu in known.values()} | {gpu.pci_bus_id for gpu in seen.gpus or ()}
+        suspects = frozenset().union(*(reader.suspects for reader in self._readers)) & gpus
+        suspects = suspects.union(*(reader.suspects for reader in self._driver_readers)) - {""}
         named = {*(one.device for one in absences), *suspects}
         on_bus = self._bus.to_list() if any(one.startswith("index:") for one in named) else frozenset()
         self._states = gpu_states(known, seen, absences, suspects | silent.keys(), on_bus)

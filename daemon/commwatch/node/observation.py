@@ -233,6 +233,7 @@ def _rdma_ports(node: Snapshot) -> dict[str, SeenPort]:
     physical = dict(_samples(node, "commwatch_rdma_port_phys_state"))
     carriers = {labels[0] for labels, _ in _samples(node, "commwatch_ethernet_carrier")}
     masters = {labels[0]: labels[3] for labels, _ in _samples(node, "commwatch_ethernet_info")}
+    on_host = {*masters, *filter(None, masters.values())}  # a bond has no series of its own
     kinds: dict[tuple[str, ...], set[str]] = {labels: set() for labels, _ in _samples(node, "commwatch_rdma_port_gids")}
     for labels, _ in _samples(node, "commwatch_rdma_port_gid_index"):
         kinds.setdefault(labels[:2], set()).add(labels[2])
@@ -253,7 +254,7 @@ def _rdma_ports(node: Snapshot) -> dict[str, SeenPort]:
         is_addressed = any(kind in kinds.get(labels[:2], ROCE_ROUTED) for kind in ROCE_ROUTED)
         ports[":".join(labels[:2])] = SeenPort(
             is_up, speeds.get(labels[:2]), equal_in, beside == 1, address,
-            is_lent=is_roce and is_up is True and bool(masters) and interface not in masters,
+            is_lent=is_roce and is_up is True and bool(masters) and interface not in on_host,
             is_unused=is_roce and is_up is False and is_off and masters.get(interface) == "" and not is_addressed,
         )  # fmt: skip
     return ports

@@ -94,8 +94,8 @@ class Engine(Keeper):
         kept = restore(state, boot_identity(self._roots.procfs), time.time())
         history = CounterHistory(WATCHED, EVENTS, kept.history)
         self.pipeline = Pipeline(
-            config, thresholds, self._roots, state, kept, history, self.store, tuple(self._readers.values()),
-            self.job_settings, collectors,
+            config, thresholds, self._roots, state, kept, history, self.store, self._driver_readers(),
+            tuple(self._readers.values()), self.job_settings, collectors,
         )  # fmt: skip
         self.presence = Presence(
             self._roots, self._procfs, config.sources, self.pipeline.inventory, self.pipeline.bus,

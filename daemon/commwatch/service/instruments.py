@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -127,15 +127,16 @@ class Instruments(Registered):
             else:
                 self.stall.labels(resource).set(round(ratio, 4))
 
-    def measure_processes(self, procfs: Path, processes: Iterable[tuple[str, list[int]]]) -> None:
+    def measure_processes(self, procfs: Path, processes: Sequence[tuple[str, list[int]]]) -> None:
         """Take CPU time and memory of the daemon's processes, summed by name.
 
         The last measured CPU time of a process that has ended stays in the sum: otherwise the sum would fall, and a
         fall of a counter is read as a restart, after which the whole sum counts as new.
         """
         before, self._cpu_seconds = self._cpu_seconds, {}
+        used = _uses_of(procfs, [pid for _, pids in processes for pid in pids])
         for name, pids in processes:
-            uses = {pid: use for pid in pids if (use := _use_of(procfs, pid))}
+            uses = {pid: used[pid] for pid in pids if pid in used}
             for pid, use in uses.items():
                 seconds = use["process_cpu_seconds_total"]
                 self.process_cpu.labels(name).inc(max(0.0, seconds - before.get(pid, 0.0)))
@@ -155,7 +156,15 @@ class Instruments(Registered):
         return Block(self._layout, values, now)
 
 
-def _use_of(procfs: Path, pid: int) -> Mapping[str, float]:
-    """The library's ``process_*`` of a process; empty where there is no such process."""
-    families = ProcessCollector(pid=lambda: pid, proc=str(procfs), registry=None).collect()
-    return {one.name: one.value for family in families for one in family.samples}
+def _uses_of(procfs: Path, pids: Iterable[int]) -> Mapping[int, Mapping[str, float]]:
+    """The library's ``process_*`` of each process that is there.
+
+    They have one collector, as each reads /proc/stat, for which the kernel sums the interrupts of all cores.
+    """
+    pid = 0
+    collector = ProcessCollector(pid=lambda: pid, proc=str(procfs), registry=None)
+    found = {}
+    for pid in pids:
+        if use := {one.name: one.value for family in collector.collect() for one in family.samples}:
+            found[pid] = use
+    return found

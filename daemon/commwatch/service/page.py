@@ -74,7 +74,7 @@ def _notices(engine: Engine) -> Iterator[str]:
     for source, count in stuck.items():
         if count:
             processes = "process is" if count == 1 else "processes are"
-            yield f"{count} worker {processes} stuck in the driver and left alone ({source})."
+            yield f"{count} worker {processes} stuck in the kernel and left alone ({source})."
     if failing := engine.verdict.failing_rules:
         rules = "1 rule" if len(failing) == 1 else f"{len(failing)} rules"
         yield f"{rules} failed, so that what they look for is not known: {', '.join(sorted(failing))}."

@@ -76,6 +76,7 @@ class Pipeline:
         kept: Judgement,
         history: CounterHistory,
         store: Store,
+        driver_readers: Collection[Suspecting],
         readers: Collection[Suspecting],
         job_settings: JobSettings,
         collectors: Iterable[Collector],
@@ -99,7 +100,7 @@ class Pipeline:
         driver, silent = DriverWatch(store, self.bus), SilentGpus(store, parts)
         self.without_gpm = WithoutGpm(store)
         self.inventory = InventoryTracker(
-            store, parts, self.bus, driver, silent, readers, is_virtual=is_virtual(procfs),
+            store, parts, self.bus, driver, silent, driver_readers, readers, is_virtual=is_virtual(procfs),
             observe_seconds=min(OBSERVE_SECONDS, config.inventory.learn_after / 3),
         )  # fmt: skip
         self.trackers: tuple[Tracker, ...] = (

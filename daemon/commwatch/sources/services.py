@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import time
 from dataclasses import dataclass
 from itertools import pairwise
@@ -166,12 +167,13 @@ class ServicesSource(Source):
     def _read_fabric_mode(self, process: str) -> int | None:
         """The mode in the configuration that a fabric manager has read; None where it cannot be read.
 
-        Another user than root sees only the own root folder, which is that of a service of the host.
+        Another user than root sees only the own root folder, which is that of a service of the host. Any user can call
+        a process so and name any file: one that others can write says nothing.
         """
         words = (files.read_if_there(f"{self._procfs}/{process}/cmdline") or b"").decode(errors="replace").split("\0")
         path = next((path for option, path in pairwise(words) if option in ("-c", "--config")), _CONFIGURATION)
         roots = [f"{self._procfs}/{process}/root", *([""] if self._procfs == "/proc" else [])]
-        for text in (files.read_if_there(f"{root}{path}", _CONFIGURATION_BYTES) for root in roots):
+        for text in (_read_trusted(f"{root}{path}") for root in roots):
             if text is not None:
                 match = _MODE.search(text)
                 return int(match[1]) if match else 0
@@ -205,6 +207,25 @@ class ServicesSource(Source):
     def _is_nvswitch(self, base: str) -> bool:
         words = (files.parse_word(files.read_if_there(f"{base}/{name}") or b"") for name in ("class", "vendor"))
         return endpoint_role(*words) == "nvswitch"
+
+
+def _read_trusted(path: str) -> bytes | None:
+    """The beginning of a regular file of root or our own user; None of any other, which is not opened."""
+    try:
+        found = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return None
+    try:
+        status = os.fstat(found)
+        is_ours = status.st_uid in (0, os.geteuid()) and not status.st_mode & stat.S_IWOTH
+        if not (stat.S_ISREG(status.st_mode) and is_ours):
+            return None
+        with open(f"/proc/self/fd/{found}", "rb") as file:
+            return file.read(_CONFIGURATION_BYTES)
+    except OSError:
+        return None
+    finally:
+        os.close(found)
 
 
 def node_processes_visible(procfs: Path) -> bool:

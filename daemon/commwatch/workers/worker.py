@@ -199,8 +199,9 @@ class Worker(asyncio.BufferedProtocol):
         return self._settings.deadline if self._is_open else self._settings.start_deadline
 
     def _check(self, touched: str, checks: int) -> None:
-        """Check whether the process still touches the device at which so many checks have found it: it hangs once all
-        checks of a deadline have.
+        """Check whether the process still touches the device at which ``checks`` checks found it.
+
+        It hangs once all checks of a deadline have found it there.
         """
         now = self._mark.get()
         checks = checks + 1 if now == touched and checks else 1

@@ -62,9 +62,10 @@ def test_a_process_that_only_holds_a_gpu_is_no_job_at_half_use() -> None:
         ({"network": 0.8, "pcie": 0.7}, "PCIe and network are the bottleneck, near the limit;"),
         ({"pcie": 0.02}, "how much its links were used is not known"),
         ({}, "how much its links were used is not known"),
-        ({"nvlink": 0.04, "network": 0.0, "functions": 8}, "near idle: NVLink;"),
+        ({"nvlink": 0.04, "network": 0.0, "functions": 8}, "how much its links were used is not known"),
         ({"nvlink": 0.04, "network": 0.7, "functions": 8}, "network is the bottleneck, near the limit;"),
-        ({"nvlink": 0.04, "functions": 8}, "near idle: NVLink;"),
+        ({"nvlink": 0.04, "functions": 8}, "how much its links were used is not known"),
+        ({"nvlink": 0.7, "functions": 8}, "NVLink is the bottleneck, near the limit;"),
     ],
 )
 def test_what_to_look_at_depends_on_the_links(links: dict[str, float], words: str) -> None:

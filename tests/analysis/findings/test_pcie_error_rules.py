@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from commwatch.findings.codes import next_step_of
 from commwatch.findings.finding import Match
 from support.facts import Numbers, before, codes_by, codes_of, facts_of, seen_by
 from support.passes import in_one_pass
@@ -122,6 +123,16 @@ def test_both_ends_of_a_link_are_one_finding() -> None:
     [match] = seen_by("pcie_fatal", facts_of(now, {10.0: before(now, {AER: dict.fromkeys(now[AER], 1.0)})}))
     assert match.component.identity == IDENTITY
     assert [one.what.partition("by ")[2] for one in match.evidence] == [f"{ADDRESS} (gpu)", f"{PORT} (root port)"]
+
+
+@in_one_pass("reporters, named", [((ADDRESS,), ADDRESS), ((PORT,), PORT), ((ADDRESS, PORT), ADDRESS)])
+def test_the_kernel_log_is_read_for_the_device_that_reports(reporters: tuple[str, ...], named: str) -> None:
+    """The kernel names the error there, which may be the port above the GPU that the finding is about."""
+    now: Numbers = {**TREE, **INFO, AER: {(one, "gpu", "nonfatal"): 1.0 for one in reporters}}
+
+    [match] = seen_by("pcie_nonfatal", facts_of(now, {10.0: before(now, {AER: dict.fromkeys(now[AER], 1.0)})}))
+    assert match.component.identity == IDENTITY
+    assert next_step_of(match).startswith(f"Run journalctl -k -g {named}: ")
 
 
 def test_a_root_port_speaks_for_a_device_that_cannot() -> None:

@@ -461,7 +461,7 @@ def _known(config: Config, matrix: PairMatrix | None, now: float) -> _Known:
 
 def _rails(kept: InventoryState, gpus: int) -> list[float]:
     """Speeds in bytes per second of the RDMA ports that are one or several for each of several GPUs, made alike: others
-    lead to storage, or manage the board. Of all ports where none are so."""
+    lead to storage, or manage the board. Of all ports where none are so, or others together carry more."""
     cards = {name: address.rpartition(".")[0] for name, address in kept.rdma_addresses.items()}
     on_card = Counter(cards.values())
     alike: dict[tuple[float, int], list[float]] = {}
@@ -469,7 +469,8 @@ def _rails(kept: InventoryState, gpus: int) -> list[float]:
         if port.expected:
             alike.setdefault((port.expected, on_card[cards.get(name, "")]), []).append(port.expected)
     rails = [speeds for speeds in alike.values() if gpus > 1 and len(speeds) % gpus == 0]
-    return [speed for speeds in rails or alike.values() for speed in speeds]
+    most = max(alike.values(), key=sum, default=[])
+    return [speed for speeds in (rails if most in rails else alike.values()) for speed in speeds]
 
 
 def _link(gpu: GpuRecord) -> tuple[int, int] | None:

@@ -78,10 +78,11 @@ def half_used(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     for use in _uses(facts):
         if use.is_half_used(thresholds):
             links = dict(use.links)
-            if is_split and links.get("network", 1.0) < thresholds.job_links_full_ratio:
-                del links["network"]  # what virtual functions move is not read
-            # Of GPUs that have NVLinks the other links alone say nothing.
-            unread = "NVLink" not in links and any(nvlinks.get(gpu) for gpu in use.most)
+            # What virtual functions move is not read; of GPUs that have NVLinks the other links alone say nothing.
+            unread = is_split and links.get("network", 0.0) < thresholds.job_links_full_ratio
+            if unread:
+                links.pop("network", None)
+            unread |= "NVLink" not in links and any(nvlinks.get(gpu) for gpu in use.most)
             evidence = [_half(use, thresholds)]
             evidence += [Evidence(f"use of {name} {use.when}", share, "ratio") for name, share in links.items()]
             yield Match("job_half_used", job_component(use.most), tuple(evidence), _words(links, unread, thresholds))

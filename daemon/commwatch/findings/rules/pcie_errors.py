@@ -22,8 +22,13 @@ _NVML: Mapping[str, Column[Gpu]] = {"fatal": Gpu.pcie_fatal_errors, "nonfatal": 
 _LOST: Mapping[str, str] = {"fatal": "pcie_fatal", "nonfatal": "pcie_nonfatal"}
 """Codes of what was not corrected, by severity."""
 
-_Found: TypeAlias = tuple[str, Component, Evidence]
-"""Code, link, and one fact."""
+_Found: TypeAlias = tuple[str, Component, str, Evidence]
+"""Code, link, PCI address of the device that reports it, and one fact."""
+
+_READ_THE_LOG = (
+    "Run journalctl -k -g ADDRESS: it names the error. After any but a single UnsupReq, which software can cause: "
+    f"{POWER_CYCLE}"
+)
 
 _RATE_WINDOW = 300.0
 """Seconds over which errors are counted that a healthy link may have: detection class B."""
@@ -56,11 +61,15 @@ def replays(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
 def reported(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
     """Errors that devices reported: fatal and not fatal ones always, corrected ones above the floor of their link."""
     evidence_of: dict[tuple[str, Component], list[Evidence]] = {}
-    for code, component, evidence in (*_not_corrected(facts), *_corrected(facts, thresholds)):
+    reporter_of: dict[tuple[str, Component], str] = {}
+    for code, component, address, evidence in (*_not_corrected(facts), *_corrected(facts, thresholds)):
         evidence_of.setdefault((code, component), []).append(evidence)
+        reporter_of.setdefault((code, component), address)
     fatal = frozenset[str]().union(*(component.parts for code, component in evidence_of if code == "pcie_fatal"))
     for (code, component), evidences in evidence_of.items():
-        yield Match(code, component, tuple(evidences))
+        # The kernel names the error with the device that reports it, which may be the port above the link.
+        next_step = _READ_THE_LOG.replace("ADDRESS", reporter_of[code, component]) if code == "pcie_nonfatal" else ""
+        yield Match(code, component, tuple(evidences), next_step=next_step)
     yield from _below_root_ports(facts, fatal)
 
 
@@ -69,11 +78,11 @@ def _not_corrected(facts: Facts) -> Iterable[_Found]:
     for device, severity, count in facts.rises_keyed(PcieDevice.aer_errors, HOUR):
         if severity in _LOST:
             what = f"{severity} errors {facts.lately(HOUR)}, reported by {_named(device)}"
-            yield _LOST[severity], link_of_errors(facts, device), Evidence(what, count)
+            yield _LOST[severity], link_of_errors(facts, device), device.address, Evidence(what, count)
     for severity, column in _NVML.items():
         for gpu, count in facts.rises(column, HOUR):
             what = f"{severity} errors {facts.lately(HOUR)}, counted by the GPU"
-            yield _LOST[severity], pcie_link_of(gpu), Evidence(what, count)
+            yield _LOST[severity], pcie_link_of(gpu), gpu.address, Evidence(what, count)
 
 
 def _named(device: PcieDevice) -> str:
@@ -88,7 +97,7 @@ def _corrected(facts: Facts, thresholds: Thresholds) -> Iterable[_Found]:
         if floor is not None and count > floor:
             what = f"corrected errors {facts.lately(_RATE_WINDOW)}, reported by {_named(device)}"
             evidence = Evidence(what, count, "", floor, "pcie_bit_error_ratio_max")
-            yield "pcie_corrected", link_of_errors(facts, device), evidence
+            yield "pcie_corrected", link_of_errors(facts, device), device.address, evidence
 
 
 def _below_root_ports(facts: Facts, fatal: Collection[str]) -> Iterable[Match]:
@@ -148,8 +157,7 @@ PCIE_ERRORS = RuleSet(
             severity="warning",
             role="fault",
             meaning="A packet was lost and the link is still up. A job whose transfer was lost may fail.",
-            next_step="Run journalctl -k -g ADDRESS: it names the error. After any but a single UnsupReq, which "
-            f"software can cause: {POWER_CYCLE}",
+            next_step=_READ_THE_LOG,
             alert="CommwatchPcieNonfatal",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
