@@ -82,6 +82,13 @@ SEVERITIES = {
 
 NO_NODE = {"CommwatchDaemonAbsent", "CommwatchSoftwareVersionsDiffer", "CommwatchWatchdog"}
 """Alerts about no node on which there could be a job."""
+A_JOB_RUNS = {
+    "CommwatchJobHeldUp",
+    "CommwatchJobHung",
+    "CommwatchJobStuck",
+    "CommwatchNcclSettingHarmful",
+}
+"""Alerts about a job that runs: they say which it is, not whether one is there."""
 
 YES_OR_NO = {
     "CommwatchAdapterWithoutDriver",
@@ -276,7 +283,8 @@ def test_an_alert_is_complete(name: str) -> None:
     assert annotations["runbook_url"].endswith(f"/{name}.md")
     assert "First action: " in annotations["description"]
     assert ("$value" in annotations["description"]) == (name not in YES_OR_NO)
-    assert ("commwatch_gpu_busy" in annotations["description"]) == (name not in NO_NODE)
+    assert ("commwatch_gpu_busy" in annotations["description"]) == (name not in NO_NODE | A_JOB_RUNS)
+    assert ("Which job it is" in annotations["description"]) == (name in A_JOB_RUNS)
     # The alerts that the fleet's page counts hold on their own.
     is_held = labels["severity"] == "critical" and name != "CommwatchFaultOnManyNodes"
     assert ("keep_firing_for" in rule) == (is_held or name in EVENT_TICKETS)

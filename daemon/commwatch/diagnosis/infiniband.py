@@ -105,7 +105,8 @@ def _subnet_manager(known: Known, port: RdmaPort) -> Check:
     check = _check(
         what, "notice", where, port.sm_lid, "not 0x0", "sysfs sm_lid",
         "the link is up, and no subnet manager set it up",
-        "Run sminfo: if no subnet manager answers, start it; if one does, see whether it knows the port.",
+        "Run sminfo on a healthy node of the fabric: if no subnet manager answers, tell the network team; if one does, "
+        "look in its log for this port.",
     )  # fmt: skip
     return _judged(known, port, check, "subnet_manager")
 

@@ -32,26 +32,33 @@ from commwatch_exporters.state_words import DRIVER_FAULTS
 _RISEN = re.compile(r"@risen:([a-z_]+)@")
 _RUNBOOK = re.compile(r"@runbooks@/(\w+)\.md")
 _LIMIT = re.compile(r"@limit:([a-z_]+)@")
+_JOBS_OF_ALERT = re.compile(r"@job_(?:on_node|number)@")
 _PLACEHOLDER = re.compile(r"@([a-z_]+)(?::(duration|percent|time))?@")
 _DURATION_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 _BUSY = "max(max_over_time(commwatch_gpu_busy{cluster='%s',job='%s',instance='%s'}[5m]))"
 _JOBS = "group by (scheduler, job_id) (last_over_time(commwatch_gpu_job_info{cluster='%s',job='%s',instance='%s'}[5m]))"
-_JOBS_ON_NODE = (
+_JOBS_NAMED = (
     f'{{{{ with query (printf "{_JOBS}" $labels.cluster $labels.job $labels.instance) }}}}'
     ' Processes on its GPUs: {{ range $place, $one := sortByLabel "job_id" . }}{{ if lt $place 4 }}'
     "{{ if $place }}, {{ end }}"
     '{{ if eq $one.Labels.scheduler "kubernetes" }}pod{{ else }}Slurm job{{ end }} {{ $one.Labels.job_id }}'
     "{{ end }}{{ end }}"
-    "{{ if gt (len .) 4 }} and {{ len (slice . 4) }} more{{ end }}.{{ end }}"
+    "{{ if gt (len .) 4 }} and {{ len (slice . 4) }} more{{ end }}."
 )
-"""Which jobs, the first four; nothing where the daemons do not name them (``jobs.identity``)."""
+"""Which jobs, the first four, where the daemons name them (``jobs.identity``); its reader adds the end."""
 _JOB_ON_NODE = (
     f'{{{{ with query (printf "{_BUSY}" $labels.cluster $labels.job $labels.instance) }}}}'
     "{{ if gt (. | first | value) 0.0 }}A job was on the node within the last 5 min."
     "{{ else }}No job was on the node within the last 5 min.{{ end }}"
-    f"{{{{ else }}}}Whether a job is on the node is not known.{{{{ end }}}}{_JOBS_ON_NODE}"
+    f"{{{{ else }}}}Whether a job is on the node is not known.{{{{ end }}}}{_JOBS_NAMED}{{{{ end }}}}"
 )
+_JOB_NUMBER = (
+    f"{_JOBS_NAMED}{{{{ else }}}} Which job it is, is unknown here: nvidia-smi"
+    "{{ with $labels.pci_bus_id }} -i {{ . }}{{ end }} on the node shows its PIDs, scontrol pidinfo PID its number."
+    "{{ end }}"
+)
+"""Of an alert about a job that runs: which it is, or how that is seen."""
 _OTHERS = (
     "group by (alertname, pci_bus_id, link, device, port) (ALERTS{cluster='%s',job='%s',instance='%s',"
     "alertstate='firing',severity=~'critical|warning',alertname!='@own_name@'})"
@@ -177,8 +184,9 @@ _FAULT = f"{_JOB} $labels.fault $labels.simulated"
 _FAULT_ON_NODES = (
     "{{ $labels.fault }} fires on {{ $value }}"
     f'{{{{ with printf "{_NODES}" {_JOB} $labels.simulated | query }}}}'
-    " of {{ . | first | value }}{{ end }} nodes, among them "
-    f'{{{{ range $place, $one := printf "{_FAULTY}" {_FAULT} | query | sortByLabel "instance" }}}}'
+    f' of {{{{ . | first | value }}}}{{{{ end }}}} nodes{{{{ $nodes := printf "{_FAULTY}" {_FAULT} | query }}}}'
+    "{{ if gt (len $nodes) 5 }}, among them{{ else }}:{{ end }} "
+    '{{ range $place, $one := sortByLabel "instance" $nodes }}'
     "{{ if lt $place 5 }}{{ if $place }}, {{ end }}{{ $one.Labels.instance }}{{ end }}{{ end }}. "
     f'{{{{ with printf "{_FAULTY_BUSY}" {_JOB} {_FAULT} | query }}}}'
     "A job was on {{ . | first | value }} of them within the last 5 min."
@@ -354,6 +362,7 @@ def _in_words(template: str) -> str:
 def _words(site: Site) -> Mapping[str, str]:
     """The text for each placeholder that is no threshold."""
     phrases = {
+        "job_number": _JOB_NUMBER,
         "job_on_node": _JOB_ON_NODE,
         "from_the_job": _FROM_THE_JOB,
         "gpus_of_element": _GPUS_OF_ELEMENT,
@@ -397,7 +406,10 @@ def _words(site: Site) -> Mapping[str, str]:
         ),
         "fallback_cure": _of_label(
             "kind",
-            {kind: _lowered(one.step) for kind, one in FALLBACKS.items()},
+            {
+                kind: ("tell the job's owner to " if one.abouts[0].side == "config" else "") + _lowered(one.step)
+                for kind, one in FALLBACKS.items()
+            },
             otherwise="run commwatch diagnose --log FILE on it.",
         ),
         "message_is": _of_label("message", {code: words for code, (_, words) in kernel.MESSAGE_CODES.items()}),
@@ -547,8 +559,9 @@ def _with_fault(template: str) -> str:
     """
     head, *alerts = re.split(r"^(?= *- alert: )", template, flags=re.MULTILINE)
     return head + "".join(
-        alert.replace("labels:\n", f"labels:\n          fault: {name}\n", 1).replace(
-            "@job_on_node@", f"@job_on_node@{_ALSO_OPEN.replace('@own_name@', name)}"
+        _JOBS_OF_ALERT.sub(
+            rf"\g<0>{_ALSO_OPEN.replace('@own_name@', name)}",
+            alert.replace("labels:\n", f"labels:\n          fault: {name}\n", 1),
         )
         if is_about_node
         else alert

@@ -57,8 +57,8 @@ ADAPTERS = RuleSet(
             role="fault",
             meaning="The driver reports that firmware or adapter have failed, or no longer answer. Jobs that use its "
             "ports fail.",
-            next_step="Drain the node; once it is free, power cycle it. Again: update the firmware, then swap the "
-            "adapter.",
+            next_step="Drain the node; save what dmesg and devlink health show print; once it is free, power cycle it. "
+            "Again: update the firmware, then swap the adapter.",
             alert="CommwatchAdapterFailed",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,

@@ -113,8 +113,8 @@ CLUSTER = RuleSet(
             role="symptom",
             meaning="Two runs between nodes in a row measured this rail below the same rail of equal nodes, with each"
             " partner. All nodes of a job wait for it.",
-            next_step="Drain the node. Check the causes listed; once it is free, clean or swap cable and module; "
-            f"{_RUN} again shows whether it is cured.",
+            next_step="Drain the node. Once it is free: link errors: clean or swap cable and module; fewer PCIe lanes: "
+            f"power cycle it; neither: check the switch port. {_RUN} shows whether it is cured.",
             alert="CommwatchRailSlowBetweenNodes",
             opens_after=0.0,
         ),

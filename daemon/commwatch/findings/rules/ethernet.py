@@ -154,7 +154,7 @@ ETHERNET = RuleSet(
             title="Adapter sends a pause storm",
             severity="warning",
             role="fault",
-            meaning="The host was too slow to accept packets, so the adapter sent pause frames for too long. Other "
+            meaning="The adapter sent pause frames for long: the host probably accepted packets too slowly. Other "
             "nodes, and jobs over them, may wait for it; then packets drop.",
             next_step="Run commwatch topology and look for a narrow PCIe link of the adapter, then for a process that "
             "hangs (state D in ps); if it goes on, drain the node.",

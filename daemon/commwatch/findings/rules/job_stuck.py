@@ -100,8 +100,8 @@ JOB_STUCK = RuleSet(
             role="symptom",
             meaning="For 5 min the job moved nothing over NVLink, PCIe, network or disks, while its kernels wait for a "
             f"rank that does not arrive. {_ALIKE}",
-            next_step="See where the rank named here waits, else where all do (nvidia-smi shows the PIDs; py-spy dump "
-            "--pid PID), and look at links and ports with errors.",
+            next_step="Look at links and ports with errors. Tell the job's owner, who saves the stacks (py-spy dump "
+            "--pid PID) of the rank named here, else of all, before the job is cancelled.",
             alert="CommwatchJobStuck",
             opens_after=0.0,
             replaces=("job_stuck_suspected",),
@@ -113,8 +113,8 @@ JOB_STUCK = RuleSet(
             role="symptom",
             meaning="For 15 min, longer than the usual time-out of a collective, nothing has moved. A service without "
             "requests whose kernels spin, and a rank that merges a checkpoint, look the same.",
-            next_step="Ask the owner whether the job is meant to wait; if not, save dumps of all ranks (Flight "
-            "Recorder, py-spy), then have the owner end and restart it.",
+            next_step="Ask the job's owner whether it is meant to wait; if not, the owner saves dumps of all ranks "
+            "(Flight Recorder, py-spy), then ends and restarts it.",
             alert="CommwatchJobHung",
             opens_after=0.0,
             replaces=("job_stuck", "job_stuck_suspected"),

@@ -175,8 +175,8 @@ JOBS = RuleSet(
             role="symptom",
             meaning="Job logs hold several errors of one kind within minutes that points at network, NVLink, GPU or "
             "host, not the job. Such jobs may fail.",
-            next_step="Run journalctl -u commwatch -g 'logs of jobs': it names the job's log; then run commwatch "
-            "diagnose --log FILE on it: it shows what happened first. Check the causes listed.",
+            next_step="Run journalctl -u commwatch --since -1h -g 'logs of jobs': it names the job's log; then run "
+            "commwatch diagnose --log FILE on it: it shows what happened first. Check the causes listed.",
             alert="CommwatchNcclErrors",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
@@ -211,8 +211,8 @@ JOBS = RuleSet(
             meaning="The log of a job shows that it runs without RDMA, GPUDirect or NVLink, which this node has: it is "
             "slow. The log is written when a job starts, so that the finding closes after an hour although the job "
             "may go on.",
-            next_step="Run journalctl -u commwatch -g 'faster transport': it names the job's log. Check in the job's "
-            "container what the finding names; commwatch diagnose --log FILE shows the line.",
+            next_step="Run journalctl -u commwatch --since -1h -g 'faster transport': it names the job's log. Check in "
+            "the job's container what the finding names; commwatch diagnose --log FILE shows the line.",
             alert="CommwatchNcclTransportFallback",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,

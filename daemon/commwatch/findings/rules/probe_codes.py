@@ -80,8 +80,8 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         severity="warning",
         role="symptom",
         meaning="All attempts since the last good result failed. Jobs may fail too.",
-        next_step="Run journalctl -u commwatch -g 'probe failed': it names rank, GPU, phase and reason. If jobs fail "
-        "too, drain the node; once it is free, run commwatch probe.",
+        next_step="Run journalctl -u commwatch --since -6h -g 'probe failed': it names rank, GPU, phase and reason. "
+        "If jobs fail too, drain the node; once it is free, run commwatch probe.",
         alert="CommwatchProbeFailing",
         opens_after=0.0,
     ),
@@ -91,8 +91,8 @@ PROBE_CODES: tuple[FindingCode, ...] = (
         severity="warning",
         role="symptom",
         meaning="More cycles fail than before. Jobs may fail too.",
-        next_step="Run journalctl -u commwatch -g 'probe failed': it names rank, GPU, phase and reason. If jobs fail "
-        "too, drain the node; once it is free, run commwatch probe.",
+        next_step="Run journalctl -u commwatch --since -2h -g 'probe failed': it names rank, GPU, phase and reason. "
+        "If jobs fail too, drain the node; once it is free, run commwatch probe.",
         alert="CommwatchProbeErrorRateRise",
         opens_after=0.0,
         closes_after=_RATE_CLOSES_AFTER,

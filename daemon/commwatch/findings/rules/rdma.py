@@ -30,7 +30,8 @@ _DOWN_FOR = 60.0
 """Seconds: a switch that is restarted, or a link that trains, is back before."""
 
 _LOOK_FOR_SUBNET_MANAGER = (
-    "Run sminfo: if no subnet manager answers, start it; if one does, drain the node and see whether it knows the port."
+    "Run sminfo on a healthy node of the fabric: if no subnet manager answers, tell the network team; if one does, "
+    "drain this node and look in its log for this port."
 )
 
 
@@ -143,8 +144,8 @@ RDMA_PORTS = RuleSet(
             quantities=("rdma_port_state", "rdma_port_count", "subnet_manager"),
             meaning="The link of an InfiniBand port is up, and the port has been initialising or armed for 2 min. No "
             "job can use it.",
-            next_step="Run sminfo: if no subnet manager answers, start it; if one does, see whether it knows the port. "
-            "Not used by jobs: sources.rdma.exclude.",
+            next_step="Run sminfo on a healthy node of the fabric: if no subnet manager answers, tell the network "
+            "team; if one does, look in its log for this port. Not used by jobs: sources.rdma.exclude.",
             alert="CommwatchRdmaPortNotSetUp",
             opens_after=_NOT_SET_UP_FOR,
         ),

@@ -109,8 +109,7 @@ RDMA_TRAFFIC = RuleSet(
             severity="warning",
             role="symptom",
             quantities=("rdma_losses",),
-            meaning="Packets were dropped for minutes. RDMA networks should not drop: a lost packet is resent after a"
-            " pause.",
+            meaning="Packets were dropped for minutes. A lost packet is resent after a pause: jobs may run slower.",
             next_step="Check the causes listed. None: on InfiniBand find the congestion at the switches; on RoCE check "
             "flow control on both ends.",
             alert="CommwatchRdmaDropping",
