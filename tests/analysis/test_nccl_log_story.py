@@ -199,9 +199,10 @@ def test_different_calls_under_one_number_are_a_mismatch(
     assert (incident.category, incident.certain) == blamed
 
 
-def test_each_process_group_counts_its_own_calls() -> None:
+@in_one_pass("number", ["ID 2 PG ", ""])
+def test_each_process_group_counts_its_own_calls(number: str) -> None:
     """Each process numbers its groups anew: the second group of one rank is another than that of the next."""
-    lines = (gave_up(None, rank, f"SeqNum=7, OpType={work}", f"[PG ID 2 PG GUID {group} ")
+    lines = (gave_up(None, rank, f"SeqNum=7, OpType={work}", f"[PG {number}GUID {group} ")
              for rank, work, group in ((0, "BROADCAST", 1), (1, "ALLREDUCE", 2)))  # fmt: skip
 
     assert causes("".join(lines)) == ["timeout"]
@@ -212,7 +213,8 @@ def test_each_process_group_counts_its_own_calls() -> None:
     [
         ("[PG ID 2 PG GUID 9(tp) ", ("4", "6", "7")), ("[PG ID 2 PG GUID 9 ", ("4", "6", "7")),
         ("[PG 3 ", ("4", "6", "7")), ("[PG ID 0 PG GUID 0(default_pg) ", ("0", "2", "3", "4", "6", "7")),
-        ("[PG 0 ", ("0", "2", "3", "4", "6", "7")),
+        ("[PG 0 ", ("0", "2", "3", "4", "6", "7")), ("[PG GUID 9(tp) ", ("4", "6", "7")),
+        ("[PG GUID 0(default_pg) ", ("0", "2", "3", "4", "6", "7")),
     ],
 )  # fmt: skip
 def test_a_rank_within_a_group_is_no_rank_of_the_job(group: str, ranks: tuple[str, ...]) -> None:

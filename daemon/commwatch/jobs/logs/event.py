@@ -24,7 +24,7 @@ _RANKS = (
     re.compile(r"\b[Rr]ank[ :]{1,8}(\d{1,6})\b"),
     re.compile(r"^(\d{1,6}): "),
 )
-_OF_GROUP = re.compile(r"\[PG (?:ID \d{1,6} PG GUID |(?!ID))(?!0[ (])")
+_OF_GROUP = re.compile(r"\[PG (?:(?:ID \d{1,6} PG )?GUID |(?!ID|GUID))(?!0[ (])")
 """In lines in which torch counts a rank within a process group other than the one of all ranks, as in ``what():``."""
 _NAMED = tuple(
     re.compile(rule, re.MULTILINE)
@@ -48,7 +48,7 @@ _NAMED = tuple(
 """The other end of a connection, or the place where a process ended, as named in a text."""
 _HERE = frozenset({"localhost", "0.0.0.0", "127.0.0.1", "::1"})  # noqa: S104 - not bound to
 _WORK = re.compile(
-    r"(?:\[PG ID \d{1,6} PG GUID ([^\s(\]]{1,64}).{0,160}?)?WorkNCCL\(SeqNum=(\d{1,12}), OpType=(\w{1,40})"
+    r"(?:\[PG (?:ID \d{1,6} PG )?GUID ([^\s(\]]{1,64}).{0,160}?)?WorkNCCL\(SeqNum=(\d{1,12}), OpType=(\w{1,40})"
 )
 _HCA = re.compile(r"\bhca (\w{1,32})(?!\S)", re.ASCII)
 """Of completions with an error: the RDMA device of the writer."""
