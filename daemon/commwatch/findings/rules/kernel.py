@@ -295,7 +295,8 @@ KERNEL = RuleSet(
             severity="info",
             role="state",
             meaning="The kernel overwrote unread records; Xids may be uncounted. Jobs go on.",
-            next_step="Run journalctl -k and look for what floods the log; without one, enlarge the buffer (log_buf_len).",
+            next_step="Run journalctl -k and look for what floods the log; without one, enlarge the buffer "
+            "(log_buf_len).",
             alert="CommwatchKernelLogLost",
             opens_after=0.0,
             closes_after=COUNT_CLOSES_AFTER,
