@@ -75,7 +75,7 @@ def test_alerts_differ_by_what_is_shown() -> None:
     kept = set(re.findall(r'"(\w+)"', table))
 
     # The index of a GPU goes with its address; the others have columns of their own, or are those of the page.
-    assert named - kept == {"pci_bus_id", "cluster", "job", "simulated"}
+    assert named - kept == {"pci_bus_id", "cluster", "job", "simulated", "severity"}
 
 
 @every_dashboard
