@@ -201,7 +201,7 @@ def test_different_calls_under_one_number_are_a_mismatch(
 
 @in_one_pass("number", ["ID 2 PG ", ""])
 def test_each_process_group_counts_its_own_calls(number: str) -> None:
-    """Each process numbers its groups anew: the second group of one rank is another than that of the next."""
+    """Each process counts its own groups: the second group of one rank is another than that of the next."""
     lines = (gave_up(None, rank, f"SeqNum=7, OpType={work}", f"[PG {number}GUID {group} ")
              for rank, work, group in ((0, "BROADCAST", 1), (1, "ALLREDUCE", 2)))  # fmt: skip
 

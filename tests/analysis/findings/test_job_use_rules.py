@@ -22,8 +22,8 @@ def used(
     functions: float | None = None,
     **kinds: float,
 ) -> Facts:
-    """GPUs with so many NVLinks that their jobs used so, with the use of links by kind, beside an RDMA adapter that is
-    split into functions."""
+    """GPUs with their number of NVLinks and what their jobs used, links by kind too, and an RDMA adapter that has
+    virtual functions where their number is given."""
     gpus = GPUS[: len(shares)]
     numbers: Numbers = {
         "commwatch_gpu_job_first": dict(zip(gpus, map(float, first), strict=False)),

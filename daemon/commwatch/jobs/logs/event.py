@@ -74,7 +74,7 @@ class LogEvent:
     """Host or address of the other end, or of the process that ended, where the text names it."""
     work: tuple[str, str, str] | None = None
     """Of a call that gave up: process group (empty where none is named), its number in it, and what was called. The
-    group is that of the job (``PG GUID``): each process numbers its own anew (``PG ID``)."""
+    group is that of the job (``PG GUID``): each process counts its own (``PG ID``)."""
 
 
 _OWN = re.compile(r"""logger\\?": \\?"commwatch\.|\[commwatch\.""")
