@@ -43,6 +43,10 @@ _OF_DRIVER = "nvml_"
 """How the collectors of the NVIDIA driver begin."""
 _UNREAD_FOR = 300.0
 """Seconds, as ``device_unread_for_seconds`` of the alert."""
+_WHY_UNREAD = (
+    "Run journalctl -u commwatch -g 'cannot be read': it says why. Without a reason there, restart commwatch."
+)
+"""The step for what is no GPU; at a file server that does not answer, a restart helps nothing."""
 
 _SOURCE_UNREAD_FOR = 30.0
 """Seconds, as ``source_unread_for_seconds`` of the alert."""
@@ -105,7 +109,7 @@ def unread(facts: Facts, thresholds: Thresholds) -> Iterable[Match]:
             Evidence(f"collectors that fail on it: {reason.replace('_', ' ')}", ", ".join(sorted(collectors)))
             for reason, collectors in sorted(reasons.items())
         ]
-        next_step = "" if component.kind == "gpu" else "journalctl -u commwatch names what failed; restart commwatch."
+        next_step = "" if component.kind == "gpu" else _WHY_UNREAD
         yield Match("device_unread", component, tuple(evidence), next_step=next_step)
 
 
