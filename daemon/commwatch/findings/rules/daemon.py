@@ -43,9 +43,7 @@ _OF_DRIVER = "nvml_"
 """How the collectors of the NVIDIA driver begin."""
 _UNREAD_FOR = 300.0
 """Seconds, as ``device_unread_for_seconds`` of the alert."""
-_WHY_UNREAD = (
-    "Run journalctl -u commwatch -g 'cannot be read': it says why. Without a reason there, restart commwatch."
-)
+_WHY_UNREAD = "Run journalctl -u commwatch -g 'cannot be read': it says why. Without a reason there, restart commwatch."
 """The step for what is no GPU; at a file server that does not answer, a restart helps nothing."""
 
 _SOURCE_UNREAD_FOR = 30.0
